@@ -29,7 +29,7 @@ MEMORY_LIMIT, TIME_LIMIT, TIMES = 2e9, 60.0, 20.0  # what is promised
 
 
 def scores() -> NDArray[np.float64]:
-    """Made-up scores, skewed as human-normalised ones are: [algorithms, games, seeds, points]."""
+    """Made-up scores, skewed as human-normalized ones are: [algorithms, games, seeds, points]."""
     rng = np.random.default_rng(0)
     level = rng.gamma(0.6, 3.0, size=(1, GAMES, 1, 1))
     risen = 1 - np.exp(-4 * np.linspace(0, 1, EVALUATIONS))

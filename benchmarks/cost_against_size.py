@@ -33,8 +33,8 @@ from valueshare.files import write_json
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.presets import Preset, lunarlander_paper
 from valueshare.population.train import checked_device
-from valueshare.report.figures.style import GREY, ORDER, house_style
-from valueshare.text import how_many
+from valueshare.report.figures.style import GREY, ORDER, rc_style
+from valueshare.text import pluralize
 
 POWER = {"agents": 1, "width": 2, "batch": 1}  # of each size that the work of an update is proportional to
 DRAWN = ("whole loop", "learning", "environments", "acting")
@@ -202,7 +202,7 @@ def sentence(line: Sequence[Row], varied: str, part: str) -> str:
 
 def figure(lines: dict[bool, list[Row]], varied: str) -> Figure:
     """Time per agent-step of the whole loop and of its parts alone; dashed lines are of compiled code."""
-    with house_style():
+    with rc_style():
         drawn = Figure(figsize=(6.4, 2.8), layout="constrained")
         axes = drawn.subplots()
         for compiled, line in lines.items():
@@ -226,7 +226,7 @@ def figure(lines: dict[bool, list[Row]], varied: str) -> Figure:
 
 
 def named(size: Size) -> str:
-    return f"{how_many(size.agents, 'agent')}, width {size.width:,}, batch {size.batch:,}"
+    return f"{pluralize(size.agents, 'agent')}, width {size.width:,}, batch {size.batch:,}"
 
 
 def shown(row: Row) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import polars as pl
 
-from valueshare.report.figures.style import BLUE, ORANGE, house_style
+from valueshare.report.figures.style import BLUE, ORANGE, rc_style
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 KS = ("0", "n")
@@ -145,7 +145,7 @@ def draw(scores: pl.DataFrame, path: Path) -> None:
     names = scores["library"].unique(maintain_order=True).to_list()
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    with house_style():
+    with rc_style():
         figure, axes = plt.subplots(
             rows,
             columns,

@@ -330,6 +330,7 @@ def test_the_plan_of_a_study_runs_nothing(
         ("full", "full holds something other than results"),
         (".", "holds the folder you are in"),
         ("new/" + "n" * 300, "file name too long"),
+        ("/".join(["new"] * 2_000), "file name too long"),
     ],
 )
 def test_places_that_cannot_be_written(
@@ -422,7 +423,7 @@ def test_warnings_begin_with_the_name_of_the_program(
 ) -> None:
     monkeypatch.setattr("valueshare.cli.main", lambda: logging.getLogger("valueshare.records").warning("a is damaged"))
     monkeypatch.setattr(program, "ENDED", {})
-    monkeypatch.setattr(program, "end_with", lambda code: None)
+    monkeypatch.setattr(program, "exit_code_on_signal", lambda code: None)
     program.run()
     assert capsys.readouterr().err == "valueshare: a is damaged\n"
 

@@ -11,13 +11,15 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.files import (
-    NoRoom,
+    DiskFull,
+    atomic_write,
     file_digest,
+    make_parents,
     refuse_links,
-    remove_leftovers,
+    remove_empty,
+    remove_temporary_files,
     sync_tree,
     write_json,
-    write_whole,
 )
 
 
@@ -28,7 +30,7 @@ def names(folder: Path) -> list[str]:
 def test_chunks_are_written_in_order_with_their_checksum(tmp_path: Path) -> None:
     path = tmp_path / "file"
     chunks: list[bytes | memoryview] = [b"one", memoryview(b"two"), b""]
-    digest = write_whole(path, iter(chunks))
+    digest = atomic_write(path, iter(chunks))
     assert path.read_bytes() == b"onetwo"
     assert digest == file_digest(path) == hashlib.blake2b(b"onetwo", digest_size=32).hexdigest()
     assert names(tmp_path) == ["file"]
@@ -59,7 +61,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_bytes_before_the_name_and_the_name_before_the_return(tmp_path: Path, log: list[str]) -> None:
-    write_whole(tmp_path / "file", [b"x"])
+    atomic_write(tmp_path / "file", [b"x"])
     name = log[0].removeprefix("sync ")
     assert re.fullmatch(r"file\.[0-9a-f]{16}\.partial", name)
     assert log == [f"sync {name}", f"rename {name} file", f"sync {tmp_path.name}"]
@@ -83,28 +85,28 @@ def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(tmp_p
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_keeps_the_old_file(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    write_whole(path, [b"old"])
+    atomic_write(path, [b"old"])
 
     def full(_: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(NoRoom, match="no room on the disk for file") as caught:
-        write_whole(path, [b"new"])
+    with pytest.raises(DiskFull, match="no room on the disk for file") as caught:
+        atomic_write(path, [b"new"])
     assert caught.value.errno == number
     assert (path.read_bytes(), names(tmp_path)) == (b"old", ["file"])
 
 
 def test_whatever_ends_the_writing_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_whole(path, [b"old"])
+    atomic_write(path, [b"old"])
 
     def chunks() -> Iterator[bytes]:
         yield b"half of the"
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, chunks())
+        atomic_write(path, chunks())
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(path, {"score": float("nan")})
     assert (path.read_bytes(), names(tmp_path)) == (b"old", ["file"])
@@ -122,7 +124,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("theirs")
     (tmp_path / "file").symlink_to(outside)
-    write_whole(tmp_path / "file", [b"ours"])
+    atomic_write(tmp_path / "file", [b"ours"])
     assert (outside.read_text(), (tmp_path / "file").read_text()) == ("theirs", "ours")
     assert not (tmp_path / "file").is_symlink()
 
@@ -133,14 +135,14 @@ def test_a_name_that_is_taken_is_not_written_to(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 2 * count)
     (tmp_path / f"file.{'0' * 16}.partial").symlink_to(outside)
     with pytest.raises(FileExistsError):
-        write_whole(tmp_path / "file", [b"x"])
+        atomic_write(tmp_path / "file", [b"x"])
     assert not outside.exists()
 
 
 def test_the_mode_is_what_the_umask_leaves(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_whole(tmp_path / "file", [b"x"])
+        atomic_write(tmp_path / "file", [b"x"])
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
@@ -165,9 +167,9 @@ def test_leftovers_are_only_files_under_our_own_temporary_names(tmp_path: Path) 
     (tmp_path / f"a.json.{'22' * 8}.partial").symlink_to(outside)
     (tmp_path / f"a.json.{'33' * 8}.partial").mkdir()
     before = set(names(tmp_path))
-    remove_leftovers(tmp_path, re.compile(r"a\.json"), seconds=3_600)  # this one may be in use
+    remove_temporary_files(tmp_path, re.compile(r"a\.json"), seconds=3_600)  # this one may be in use
     assert set(names(tmp_path)) == before
-    remove_leftovers(tmp_path, re.compile(r"a\.json"))
+    remove_temporary_files(tmp_path, re.compile(r"a\.json"))
     assert before - set(names(tmp_path)) == {own.name}
     assert outside.read_text() == "theirs"
 
@@ -187,6 +189,17 @@ def test_links_are_refused_on_the_way_and_below(tmp_path: Path) -> None:
     (run / "linked").symlink_to(other)
     with pytest.raises(InvalidInput, match=r"run/linked is a symbolic link"):
         refuse_links(run, "linked/below")
+
+
+def test_parents_of_many_levels_are_made_and_removed(tmp_path: Path) -> None:
+    """More levels than Python's limit of recursion, as far as the system takes such a path."""
+    short = Path(os.path.relpath(tmp_path))  # 1,500 levels below it are a path of 3,000 characters, of at most 4,096
+    target = short.joinpath(*["a"] * 1_500)
+    made = make_parents(target)
+    assert target.parent.is_dir()
+    assert len(made) == 1_499
+    remove_empty(made)
+    assert names(tmp_path) == []
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

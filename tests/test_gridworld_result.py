@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from valueshare import InvalidInput, gridworld, sweep
 from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.experiments.studies import TabularStudy, gridworld_studies, step_size_grid
-from valueshare.experiments.tabular import TabularResult, concluded, sweep_studies
+from valueshare.experiments.tabular import TabularResult, summarize, sweep_studies
 from valueshare.runs.launcher_options import LauncherOptions
 
 FIGURE_KEYS = [
@@ -70,7 +70,7 @@ def summary(result: Path) -> dict[str, Any]:
 
 
 def run_studies(studies: Sequence[TabularStudy]) -> TabularResult:
-    return concluded(studies, *sweep_studies(studies, progress=False, launcher=LauncherOptions()))
+    return summarize(studies, *sweep_studies(studies, progress=False, launcher=LauncherOptions()))
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_the_step_size_grid_ends_at_one() -> None:
 def test_what_a_study_measures_and_when(
     study: TabularStudy, record_steps: tuple[int, ...], measured: str, case: float | None
 ) -> None:
-    assert (study.record_steps, study.measured, study.case) == (record_steps, measured, case)
+    assert (study.record_steps, study.measured, study.gridworld_reward) == (record_steps, measured, case)
     assert study.settings()["measure"] == measured
 
 

@@ -82,7 +82,7 @@ def test_while_libraries_are_loaded(module: str, number: signal.Signals, code: i
 def test_when_a_run_is_about_to_be_written_it_begins_and_stops(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, created = tmp_path / "run", run_folder.created
+    out, created = tmp_path / "run", run_folder.create_run_folder
 
     @contextmanager
     def late(*arguments: Any, **options: Any) -> Iterator[None]:
@@ -90,7 +90,7 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(
         with created(*arguments, **options):
             yield
 
-    monkeypatch.setattr(run_folder, "created", late)
+    monkeypatch.setattr(run_folder, "create_run_folder", late)
     code, _, err = cli(*TRAIN.split(), "--out", out)
     assert (code, err.count("\n")) == (130, 1)
     assert f"stopped; no phase is finished yet; resume with: valueshare resume {out}" in err

@@ -21,7 +21,14 @@ import signal
 import threading
 from contextlib import suppress
 
-from valueshare.signals import INTERRUPTED, PAGE_THREAD, end_with, ended_by_signal, ignore_signals, loading
+from valueshare.signals import (
+    INTERRUPTED,
+    PAGE_THREAD,
+    exit_code_on_signal,
+    exit_during_import,
+    ignore_signals,
+    raise_on_signal,
+)
 
 ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is not a run
 
@@ -33,7 +40,7 @@ def run() -> None:
         faulthandler.enable()  # a library that crashes would say nothing
     # A shell has its background jobs ignore Ctrl-C: so does all that is not a run.
     codes = {n: code for n, code in ENDED.items() if signal.getsignal(n) != signal.SIG_IGN}
-    with loading(codes):
+    with exit_during_import(codes):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another
@@ -46,7 +53,7 @@ def run() -> None:
                 raise
             print("valueshare: there is no memory to load its libraries", file=sys.stderr)
             sys.exit(1)
-    end = ended_by_signal()
+    end = raise_on_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
     warnings, logger = logging.StreamHandler(), logging.getLogger("valueshare")
@@ -56,12 +63,12 @@ def run() -> None:
         main()
     except SystemExit as ended:
         exit_code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        end_with(exit_code)
+        exit_code_on_signal(exit_code)
         _exit_if_page_is_being_built(exit_code)
         raise
     finally:
         logger.removeHandler(warnings)
-    end_with(0)
+    exit_code_on_signal(0)
     _exit_if_page_is_being_built(0)
 
 

@@ -18,9 +18,9 @@ class InvalidInput(ValueError):
 
 
 class EnvironmentFailed(RuntimeError):
-    """An environment of somebody else's raised an exception, or gave what its spaces do not hold.
+    """A third-party environment raised, or returned a value outside its spaces.
 
-    What it raised is the cause. The command line prints one line and exits with 1; what is found before anything has
+    The exception is the cause. The command line prints one line and exits with 1; what is found before anything has
     run is `InvalidInput` instead.
     """
 
@@ -39,11 +39,16 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
     return CallbackFailed(f"the callback {name} raised {_raised(error)}")
 
 
+def one_line(error: object) -> str:
+    """A text without line breaks, such as the message of an exception."""
+    return " ".join(str(error).split())
+
+
 def _raised(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
-    message = " ".join(str(error).split())
+    message = one_line(error)
     return (f"{type(error).__name__}: {message}" if message else type(error).__name__) + position
 
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and are still there after a power cut.
+"""Files that are written atomically, and are still there after a power cut.
 
 A run folder is untrusted, so no symbolic link inside it is followed by a write or a delete: temporary files are new
 files under random names, a rename replaces a link and not its target, and folders that are links are refused
@@ -25,12 +25,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = re.compile(r"(?P<name>.+)\.[0-9a-f]{16}\.partial")
 
 
-class NoRoom(OSError):
+class DiskFull(OSError):
     """The disk is full; the unfinished file is removed."""
 
 
-def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
-    """Write a file whole or not at all; return its checksum.
+def atomic_write(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
+    """Write a file, complete or not at all; return its checksum.
 
     It is written under another name, synced and renamed. Each chunk is written before the next is produced, so a file
     may be larger than memory.
@@ -44,7 +44,7 @@ def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: boo
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise NoRoom(error.errno, f"no room on the disk for {path.name}") from error
+        raise DiskFull(error.errno, f"no room on the disk for {path.name}") from error
     return digest.hexdigest()
 
 
@@ -70,7 +70,7 @@ def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, B
         raise
 
 
-def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0) -> None:
+def remove_temporary_files(folder: Path, names: re.Pattern[str], seconds: float = 0.0) -> None:
     """Delete the temporary files that killed processes left of the files with these names.
 
     Only the one writer of these files may call it. Others give `seconds`: a file without a write for so long counts as
@@ -118,13 +118,13 @@ def refuse_link(path: Path) -> None:
 
 
 def write_json(path: Path, values: Any) -> str:
-    """Write indented JSON, whole or not at all; return its checksum. NaN is refused."""
+    """Write indented JSON, atomically; return its checksum. NaN is refused."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
-    return write_whole(path, [text.encode()])
+    return atomic_write(path, [text.encode()])
 
 
 def file_digest(path: Path) -> str:
-    """The checksum of a file as it is now; that of `write_whole` if nothing changed it."""
+    """The checksum of a file as it is now; that of `atomic_write` if nothing changed it."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, checksum).hexdigest()
 
@@ -162,7 +162,8 @@ def make_parents(target: Path) -> list[Path]:
     """Create the folders above the target; return those that were missing, innermost first."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing or [target.parent]):  # `parents=True` would recurse once per level
+            folder.mkdir(exist_ok=True)
     except BaseException:
         remove_empty(missing)
         raise

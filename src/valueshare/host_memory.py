@@ -78,12 +78,19 @@ def is_address_limited() -> bool:
     return left is not None and left == free_bytes()
 
 
-def shown(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes as text: 1.5 GB."""
     for unit in ("TB", "GB", "MB"):
         if count >= UNITS[unit]:
             return f"{count / UNITS[unit]:,.1f} {unit}"
     return f"{count / 1e3:.1f} kB"
+
+
+def check_free_memory(what: str, needed: int, advice: str) -> None:
+    """Refuse, in one line, what needs more memory than is free."""
+    free = free_bytes()
+    if free is not None and needed > free:
+        raise InvalidInput(f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}")
 
 
 def byte_count(name: str, size: int | str) -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
-MOST_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES, MOST_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
+MAX_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
+HEADER_BYTES, MAX_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
@@ -42,10 +42,10 @@ def parquet_size(path: Path) -> Size:
     with path.open("rb") as file:
         end = file.seek(0, 2)
         footer = _footer(file, end)
-        rows, groups = _whole(footer, 3), _list(footer, 4)
-        if sum(_whole(group, 3) for group in groups) != rows:
+        rows, groups = _integer(footer, 3), _list(footer, 4)
+        if sum(_integer(group, 3) for group in groups) != rows:
             raise InvalidMetadata("its row groups have other rows than it says")
-        chunks = [(chunk, _whole(group, 3)) for group in groups for chunk in _list(group, 1)]
+        chunks = [(chunk, _integer(group, 3)) for group in groups for chunk in _list(group, 1)]
         columns = max((len(_list(group, 1)) for group in groups), default=len(_list(footer, 2)) - 1)
         lengths = [length for element in _list(footer, 2) if type(length := element.get(2)) is int]
         widths = WIDTHS | {FIXED: max([16, *lengths])}
@@ -60,7 +60,7 @@ def _footer(file: BinaryIO, end: int) -> Fields:
     length, magic = struct.unpack("<I4s", file.read(8))
     if magic != MAGIC:
         raise InvalidMetadata("it does not end as a Parquet file does")
-    if length > min(end - 12, MOST_FOOTER_BYTES):
+    if length > min(end - 12, MAX_FOOTER_BYTES):
         raise InvalidMetadata(f"its metadata would have {length:,} bytes")
     file.seek(end - 8 - length)
     return _Reader(file.read(length)).structure()
@@ -71,7 +71,7 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     about = chunk.get(3)
     if not isinstance(about, dict):
         raise InvalidMetadata("a column has no metadata")
-    values, packed = _whole(about, 5), _whole(about, 7)
+    values, packed = _integer(about, 5), _integer(about, 7)
     offsets = [about[name] for name in (9, 11) if name in about]  # of its first pages
     first = min((offset for offset in offsets if isinstance(offset, int) and offset), default=0)
     if first < 4 or packed < 0 or first + packed > end:
@@ -89,20 +89,20 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
         pages += 1
         if pages > MAX_PAGES:
             raise InvalidMetadata(f"a column has more than {MAX_PAGES:,} pages in a row group")
-        size, inside = _whole(header, 2), _whole(header, 3)
+        size, inside = _integer(header, 2), _integer(header, 3)
         if size < 0 or inside < 0:
             raise InvalidMetadata("a page has a negative size")
         unpacked += size
-        if _whole(header, 1) not in (INDEX_PAGE, DICTIONARY_PAGE):
+        if _integer(header, 1) not in (INDEX_PAGE, DICTIONARY_PAGE):
             data = header.get(5, header.get(8))
-            count = _whole(data if isinstance(data, dict) else {}, 1)
+            count = _integer(data if isinstance(data, dict) else {}, 1)
             if count < 0:
                 raise InvalidMetadata("a page has a negative number of values")
             page_values += count
         offset += length + inside
     if offset != first + packed or page_values != values:
         raise InvalidMetadata(f"the pages of a column have {page_values:,} values, and it says {values:,}")
-    return unpacked + values * widths.get(_whole(about, 1), 16)
+    return unpacked + values * widths.get(_integer(about, 1), 16)
 
 
 def _page_header(file: BinaryIO, offset: int, size: int = HEADER_BYTES) -> tuple[Fields, int]:
@@ -112,12 +112,12 @@ def _page_header(file: BinaryIO, offset: int, size: int = HEADER_BYTES) -> tuple
     try:
         return reader.structure(), reader.at
     except InvalidMetadata:
-        if size == MOST_HEADER_BYTES:
+        if size == MAX_HEADER_BYTES:
             raise
-        return _page_header(file, offset, MOST_HEADER_BYTES)
+        return _page_header(file, offset, MAX_HEADER_BYTES)
 
 
-def _whole(fields: Fields, number: int) -> int:
+def _integer(fields: Fields, number: int) -> int:
     value = fields.get(number)
     if type(value) is not int:
         raise InvalidMetadata(f"field {number} of its metadata is not a number")

@@ -10,7 +10,7 @@ import polars as pl
 
 from valueshare import schema
 from valueshare.errors import InvalidInput
-from valueshare.files import file_digest, write_whole
+from valueshare.files import atomic_write, file_digest
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
@@ -42,7 +42,7 @@ def read_tables(
         elif not skip_damaged:
             raise InvalidInput(
                 f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
-                "before it is whole; otherwise start the run again in a new folder"
+                "before it is intact; otherwise start the run again in a new folder"
             )
     return tables
 
@@ -50,16 +50,16 @@ def read_tables(
 def read_progress(folder: Path, population: str) -> schema.Progress:
     """The last progress that the population's worker wrote; all zero where there is none."""
     try:
-        return schema.checked(schema.read_object(folder / PROGRESS / f"{population}.json"), schema.Progress)
+        return schema.validate_as(schema.read_object(folder / PROGRESS / f"{population}.json"), schema.Progress)
     except (OSError, schema.Invalid):
         return schema.Progress()
 
 
 def write_table(path: Path, table: pl.DataFrame) -> str:
-    """A table as Parquet, whole or not at all; its checksum. A full disk is an `OSError`."""
+    """Write a table as Parquet, atomically; its checksum. A full disk is an `OSError`."""
     buffer = io.BytesIO()
     table.write_parquet(buffer)
-    return write_whole(path, [buffer.getbuffer()])
+    return atomic_write(path, [buffer.getbuffer()])
 
 
 def _files(folder: Path, *, warn: bool) -> Iterator[tuple[Path, str | None]]:
@@ -80,7 +80,7 @@ def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]
     paths = population.glob("checkpoint-*.json")
     for path in sorted(paths, key=lambda path: (len(path.name), path.name), reverse=True):  # by phase: 6 digits or more
         try:
-            manifest = schema.checked(schema.read_checksummed(path), schema.ManifestRecords)
+            manifest = schema.validate_as(schema.read_checksummed(path), schema.ManifestRecords)
             if path.name != f"checkpoint-{manifest.phase:06d}.json":
                 raise schema.Invalid(f"it is of phase {manifest.phase}")
             if any(not name.startswith(f"{population.name}-") for name in manifest.records):

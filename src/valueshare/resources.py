@@ -21,7 +21,7 @@ from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.runs.workers.ray import RayLauncher, connected
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 
 class Speedup(NamedTuple):
@@ -77,7 +77,7 @@ class Resources(NamedTuple):
 
 
 def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
-    """Keep the given values and choose the others, for a run of this size on a machine with so many cores."""
+    """Keep the given values and choose the others, for a run of this size on a machine with `cores` cores."""
     device, workers, compiled = requested
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
@@ -90,7 +90,7 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         elif size.most_workers < cores:
             workers = Choice(size.most_workers, f"one per {size.share} at most")
         else:
-            workers = Choice(cores, how_many(cores, "core"))
+            workers = Choice(cores, pluralize(cores, "core"))
     elif workers.value > size.most_workers:
         workers = Choice(size.most_workers, f"{workers.value} {workers.reason}, one per {size.share} at most")
     if compiled.value is None:
@@ -118,7 +118,7 @@ def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher 
     return nullcontext() if options.launcher == "local" else connected(options)
 
 
-def prepare(
+def prepare_launch(
     plan: Plan,
     execution: ExecutionOptions,
     cluster: RayLauncher | None,

@@ -15,7 +15,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput, first_line
 from valueshare.files import open_regular
-from valueshare.host_memory import UNITS, byte_count, free_bytes, shown
+from valueshare.host_memory import UNITS, byte_count, format_bytes, free_bytes
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
@@ -46,17 +46,17 @@ class SizeLimit:
         before = self._taken
         self._taken += count
         many = "" if rows is None else f" ({rows:,} rows)"
-        more = f" beside {shown(before)} of other results" if before else ""
+        more = f" beside {format_bytes(before)} of other results" if before else ""
         if self._taken > self.limit:
             raise InvalidInput(
-                f"{file} would take {shown(count)} of memory{many}{more}, and at most "
-                f"{shown(self.limit)} are read: write {OPTION} {_rounded(self._taken)}"
+                f"{file} would take {format_bytes(count)} of memory{many}{more}, and at most "
+                f"{format_bytes(self.limit)} are read: write {OPTION} {_rounded(self._taken)}"
             )
         free = free_bytes()
         needed = COPIES * self._taken - before  # those before are held once already
         if free is not None and needed > free:
             raise InvalidInput(
-                f"{file} needs about {shown(needed)} of memory{many}{more}, and {shown(free)} are "
+                f"{file} needs about {format_bytes(needed)} of memory{many}{more}, and {format_bytes(free)} are "
                 "free: free some, or give fewer results"
             )
 
@@ -107,8 +107,8 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
             size = math.prod(shape) * kind.itemsize
             if min(shape, default=0) < 0 or header + size != member.file_size:
                 raise InvalidInput(
-                    f"{file} cannot be read: {name} says it has {shown(size)} and "
-                    f"has {shown(max(0, member.file_size - header))}"
+                    f"{file} cannot be read: {name} says it has {format_bytes(size)} and "
+                    f"has {format_bytes(max(0, member.file_size - header))}"
                 )
             limit.take(file, size)
             try:

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
 FORMAT = 4  # of the run folder: earlier ones had other names for settings and tensors. Others are refused
-LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
+MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,3})?\Z")]
@@ -105,7 +105,7 @@ class Progress(Struct, frozen=True):
 
 
 class StoredLease(Struct, frozen=True):
-    """The lease of a run at an address, which its owner renews."""
+    """The lease of a run at a URL, which its owner renews."""
 
     token: str
     beat: Annotated[int, Meta(ge=0, le=10**12)]
@@ -117,18 +117,18 @@ class Invalid(ValueError):
     """A value that does not fit its type; the message says where and why."""
 
 
-def checked(values: object, kind: type[T]) -> T:
+def validate_as(values: object, kind: type[T]) -> T:
     """Values from JSON converted to a type; `Invalid` where they do not fit it."""
     try:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Invalid(" ".join(str(error).split())) from error
+        raise Invalid(one_line(error)) from error
 
 
 def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:
     """A JSON object from a file, or `OSError` or `Invalid`; without `finite`, numbers may be NaN and infinite."""
     with open_regular(file) as opened:
-        return json_object(opened.read(LARGEST_FILE + 1), finite=finite)
+        return json_object(opened.read(MAX_FILE_BYTES + 1), finite=finite)
 
 
 def read_checksummed(file: Path) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def body_checksum(body: Mapping[str, Any]) -> str:
 
 def json_object(content: bytes, *, finite: bool = True) -> dict[str, Any]:
     """A JSON object from the content of a file; `Invalid` where it is not one, or too large."""
-    if len(content) > LARGEST_FILE:
-        raise Invalid(f"it is larger than {LARGEST_FILE // 2**20} MiB")
+    if len(content) > MAX_FILE_BYTES:
+        raise Invalid(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
     try:
         number = _finite if finite else float
         values = json.loads(content, parse_float=number, parse_constant=number)

@@ -70,7 +70,7 @@ class StopRequest:
         raise Stopped(exit_code=self.exit_code)
 
 
-def ended_by_signal() -> Handler:
+def raise_on_signal() -> Handler:
     """A handler that ends a command by an exception, so that no half-written files stay.
 
     Further signals are ignored while files are removed: `timeout`, for one, sends each twice.
@@ -88,7 +88,7 @@ def ended_by_signal() -> Handler:
 
 
 @contextmanager
-def loading(exit_codes: Mapping[signal.Signals, int] = EXIT_CODES) -> Iterator[None]:
+def exit_during_import(exit_codes: Mapping[signal.Signals, int] = EXIT_CODES) -> Iterator[None]:
     """While libraries are loaded, a signal ends the process at once, with one line."""
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -112,7 +112,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def end_with(exit_code: int) -> None:
+def exit_code_on_signal(exit_code: int) -> None:
     """After a command has ended, a signal ends the process at once with the same exit code."""
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Starting and resuming the run of a plan: checks, the folder or address, the launcher, and what is printed."""
+"""Starting and resuming the run of a plan: checks, the folder or URL, the launcher, and what is printed."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -10,34 +10,34 @@ from valueshare.envs import announce_imports
 from valueshare.errors import InvalidInput
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
-from valueshare.resources import Prepared, cluster_for, prepare
+from valueshare.resources import Prepared, cluster_for, prepare_launch
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
-from valueshare.runs.display import say
+from valueshare.runs.display import print_lines
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
-from valueshare.runs.locks import held
+from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extended
-from valueshare.runs.planning import described, in_full
+from valueshare.runs.plan_text import plan_listing, plan_summary
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
-from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
+from valueshare.runs.storage.copies import refuse_foreign_files, refuse_new_run, working_copy
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import PROVENANCE, Copy, is_small
+from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG
-from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
+from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
 
 
-def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
+def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
     """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
     shard = launcher.selected_shard
-    location = shard_folder(whole, shard)
+    location = shard_folder(folder, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
@@ -51,7 +51,7 @@ def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
 def start(
     plan: Plan, location: Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
 ) -> Run:
-    """Start the run of a plan in a new folder or at an address, after all checks.
+    """Start the run of a plan in a new folder or at a URL, after all checks.
 
     A folder that holds it already, without a finished phase, is resumed, unless populations are to
     be split differently. `deviations` from the paper are stored with the run.
@@ -61,20 +61,22 @@ def start(
     if _is_resumed(plan, location, execution):
         return resume_run(location, execution, command)
     with _working_copy(location, execution) as copy:
-        check_free(copy)
-        run_folder.check_absent(copy.folder, plan, copied=copy.is_remote)
+        refuse_foreign_files(copy)
+        run_folder.refuse_existing_run(copy.folder, plan, copied=copy.is_remote)
         execution.poll_stop()
         with (
-            _prepared(plan, copy, execution, begun=False) as prepared,
-            run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations),
+            _choose_resources(plan, copy, execution, begun=False) as prepared,
+            run_folder.create_run_folder(
+                copy.folder, prepared.plan, command, _stored_options(prepared, execution), deviations
+            ),
         ):
-            return _launch(prepared, copy, execution, lambda: check_unfilled(copy))
+            return _launch(prepared, copy, execution, lambda: refuse_new_run(copy))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
-    """Refuse the folder of a plan that is not started, as `start` would; addresses are not read."""
+    """Refuse the folder of a plan that is not started, as `start` would; URLs are not read."""
     if isinstance(location, Path) and not _is_resumed(plan, location, execution):
-        run_folder.check_absent(location, plan)
+        run_folder.refuse_existing_run(location, plan)
 
 
 def _is_resumed(plan: Plan, location: Location, execution: ExecutionOptions) -> bool:
@@ -89,8 +91,8 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
     A plan that does not fit is refused after its lines. Nothing is written.
     """
     with cluster_for(execution.launcher) as cluster:
-        prepared = prepare(plan, execution, cluster, compiles=False)
-        lines = [*in_full(prepared.plan), "", *prepared.lines]
+        prepared = prepare_launch(plan, execution, cluster, compiles=False)
+        lines = [*plan_listing(prepared.plan), "", *prepared.lines]
         try:
             memory = prepared.launcher.check(prepared.plan, execution)
         except DoesNotFit:
@@ -107,7 +109,7 @@ def summary(run: Run) -> list[str]:
     variants = variant_scores(run.agents, run.records)
     lines = [
         f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "
-        f"(step {row['step']:,}, mean of {how_many(row['agents'], 'agent')})"
+        f"(step {row['step']:,}, mean of {pluralize(row['agents'], 'agent')})"
         for row in variants.to_dicts()
     ]
     diverged = variants["diverged"].sum()
@@ -128,13 +130,13 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
 def resume_run(
     location: Location, execution: ExecutionOptions, command: str | None = None, *, steps: int | None = None
 ) -> Run:
-    """Resume a run; with `steps`, train a finished one on to so many in total."""
+    """Resume a run; with `steps`, continue training a finished run to `steps` steps in total."""
     if command is None:
         command = "valueshare resume" if steps is None else f"valueshare extend --steps {steps}"
     run_folder.check_links(location)
     with _working_copy(location, execution) as copy:
         folder = copy.folder
-        copy.pull(is_small)
+        copy.pull(is_metadata)
         plan = run_folder.open_plan(folder)
         check_network_factory(folder, plan, execution.network)
         finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
@@ -145,10 +147,10 @@ def resume_run(
                     f"the run in {location} is not finished: let it end, or if it was stopped, {resume} first"
                 )
             before, plan = config(plan), extended(plan, steps)
-            say(execution.console, *_schedule_notes(plan))
+            print_lines(execution.console, *_schedule_notes(plan))
         elif finished:
-            say(execution.console, f"this run is finished: {location}")
-            return _finished(plan, copy, execution)
+            print_lines(execution.console, f"this run is finished: {location}")
+            return _open_finished(plan, copy, execution)
         announce_imports(plan.backends)
         execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
         try:
@@ -161,25 +163,25 @@ def resume_run(
         if _writes_events(folder, execution):
             execution = replace(execution, log=(*execution.log, "tensorboard"))
         execution.poll_stop()
-        with held(folder), _prepared(plan, copy, execution, begun=True) as prepared:
+        with lock_run(folder), _choose_resources(plan, copy, execution, begun=True) as prepared:
 
             def begin() -> None:
-                copy.pull(is_small)  # another process may have resumed it meanwhile
+                copy.pull(is_metadata)  # another process may have resumed it meanwhile
                 if not copy.is_remote:
                     run_folder.remove_old_checkpoints(folder, plan)
                 if steps is not None and config(run_folder.open_plan(folder)) != before:
                     raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
                 if steps is None:
                     run_folder.sync_progress(folder, prepared.plan)
-                    run_folder.note_resumption(folder, command, _used(prepared, execution))
+                    run_folder.record_resume(folder, command, _stored_options(prepared, execution))
                 else:
-                    run_folder.write_extension(folder, prepared.plan, command, _used(prepared, execution))
+                    run_folder.write_extension(folder, prepared.plan, command, _stored_options(prepared, execution))
                     copy.push(lambda name: name == CONFIG)  # first here too
 
             return _launch(prepared, copy, execution, begin)
 
 
-def _used(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
+def _stored_options(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
     """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
     callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
@@ -205,12 +207,12 @@ def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractCo
     return working_copy(location, keep=True)
 
 
-def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
+def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
     """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
     records = run_folder.read_records(copy.folder)
     if not copy.is_remote:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
-        with suppress(OSError, InvalidInput), held(copy.folder):
+        with suppress(OSError, InvalidInput), lock_run(copy.folder):
             run_folder.remove_old_checkpoints(copy.folder, plan)
         if _writes_events(copy.folder, execution):
             execution.poll_stop()
@@ -219,26 +221,28 @@ def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
 
 
 @contextmanager
-def _prepared(plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> Iterator[Prepared]:
+def _choose_resources(plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> Iterator[Prepared]:
     """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused."""
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(copy.folder) if begun else 0
-        prepared = prepare(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
+        prepared = prepare_launch(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
         plan, launcher, _, lines = prepared
         memory = launcher.check(plan, execution)
         warning = launcher.check_location(copy.location)
         notes = [] if warning is None else [f"note: {warning}"]
-        say(execution.console, *described(plan), *lines, f"memory: {memory}", f"run folder: {copy.location}", *notes)
+        print_lines(
+            execution.console, *plan_summary(plan), *lines, f"memory: {memory}", f"run folder: {copy.location}", *notes
+        )
         estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
         if estimate is not None:
-            say(execution.console, estimate)
+            print_lines(execution.console, estimate)
         yield prepared
 
 
 def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
-    """Run the plan; at an address, with its lease held and all new files sent there.
+    """Run the plan; at a URL, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """
@@ -247,7 +251,7 @@ def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: 
         return launch(prepared.plan, copy.folder, execution, prepared.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// exists only in this process: leave out workers")
-    with leased(copy.store, lambda line: say(execution.console, line)) as lease:
+    with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
         begin()
         copy.push()
         poll_stop = execution.poll_stop
@@ -270,7 +274,7 @@ def _writes_events(folder: Path, execution: ExecutionOptions) -> bool:
     try:
         require_tensorboard()
     except InvalidInput:
-        say(
+        print_lines(
             execution.console,
             "note: TensorBoard is not installed here, so no events are written: `valueshare resume`"
             " where it is installed writes all of them",

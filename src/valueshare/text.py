@@ -1,8 +1,9 @@
 """Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
@@ -25,9 +26,16 @@ FINAL_SCORE = "mean of the last three evaluations"
 K_IS_N = math.inf
 
 
-def how_many(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """1 agent, 2,040 agents."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def suggestion(name: str, known: Iterable[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
+    """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
+    written = known if isinstance(known, Mapping) else {one: one for one in known}
+    near = get_close_matches(name, written, count, cutoff)
+    return f"did you mean {' or '.join(written[one] for one in near)}?" if near else ""
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -66,7 +74,7 @@ def plain_numbers(values: Sequence[float]) -> list[str]:
 
 
 def plain_number(value: float, digits: int = 3) -> str:
-    """A number without an exponent, to so many digits; whole numbers are exact."""
+    """A number without an exponent, to `digits` digits; whole numbers are exact."""
     if value == int(value):
         return f"{value:.0f}"
     text = f"{Decimal(f'{value:.{digits}g}'):f}"
@@ -90,14 +98,12 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
     """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
-    name = ALGORITHM_NAMES.get(algorithm)
-    if name is None:
-        return f"{algorithm}({k_text(k)})" if k else algorithm
-    if not algorithm.startswith("ib-") or k is None:
+    name = ALGORITHM_NAMES.get(algorithm, algorithm)
+    if k is None:
         return name
     if k == 0:
-        return name.removeprefix("IB-")
-    return f"{name}(n)" if k == n else f"{name}({k_text(k)})"
+        return name.removeprefix("IB-") if algorithm in ALGORITHM_NAMES else name
+    return f"{name}(n)" if k == n and algorithm in ALGORITHM_NAMES else f"{name}({k_text(k)})"
 
 
 def other_name_at_zero(algorithm: str) -> str:

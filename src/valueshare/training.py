@@ -87,9 +87,9 @@ def extend(
     launcher: LauncherOptions = LOCAL,
     callbacks: Sequence[str | Callback] | None = None,
 ) -> Run:
-    """Train a finished run on to `steps` steps in total; the other arguments are those of `resume`.
+    """Continue training a finished run to `steps` steps in total; the other arguments are those of `resume`.
 
-    With constant schedules it ends as if it had had so many steps from the start. The schedules of epsilon and of the
+    With constant schedules it ends as if it had had `steps` steps from the start. The schedules of epsilon and of the
     step size stay as they were.
     """
     execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)

@@ -86,6 +86,18 @@ def test_settings_of_which_an_agent_diverged_are_no_candidates() -> None:
     assert check_halves(winners)[-1].startswith("E-v0: 1 of 5 settings are not candidates")
 
 
+def test_beta_is_named_of_every_algorithm_that_may_use_it() -> None:
+    """RDQ and a learner of another library do; DQN does not, whatever its column says."""
+    rows = [
+        {"env": "E-v0", "algorithm": name, "k": 0.0, "beta": beta, "seed": seed, "step": 1, "score": beta + seed}
+        for name in ("dqn", "rdq", "other")
+        for beta in (0.25, 0.5)
+        for seed in range(4)
+    ]
+    winners = winning_settings(pl.DataFrame(rows), resamples=FEW)
+    assert winners.sort("algorithm", nulls_last=True)["best"].to_list()[:3] == ["dqn", "other beta=0.5", "rdq beta=0.5"]
+
+
 def test_too_few_seeds_and_too_few_settings() -> None:
     with pytest.raises(InvalidInput, match=r"there is one seed: .* needs at least 2, and 10 for advice"):
         check_halves(winning_settings(tidy(1), resamples=FEW))

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from valueshare.analysis import human_normalized
-from valueshare.analysis.scales import NORMALISED, dqn_scale, human_scale
+from valueshare.analysis.scales import NORMALIZED, dqn_scale, human_scale
 
 # env, algorithm, k, seed, step, score. Before training: (1 + 3 + 2) / 3 = 2. DQN ends with the means of its last three
 # evaluations: seed 0 (4 + 6 + 8) / 3 = 6, seed 1 (9 + 10 + 11) / 3 = 10, together 8.
@@ -24,7 +24,7 @@ def test_dqn_ends_with_1_and_everybody_starts_with_0_on_average() -> None:
     scale = dqn_scale(table(ROWS), table(ROWS[:10]))
     assert scale is not None
     assert (scale.zero, scale.one) == ({"A-MinAtar": 2.0}, {"A-MinAtar": 8.0})
-    found = scale.normalise(table(ROWS)).filter(pl.col("algorithm") == "ib-dqn")[NORMALISED].to_list()
+    found = scale.normalize(table(ROWS)).filter(pl.col("algorithm") == "ib-dqn")[NORMALIZED].to_list()
     assert found == [0.0, pytest.approx(-1 / 3), 8.0, 8.0, 8.0]  # (50 - 2) / (8 - 2)
 
 
@@ -48,6 +48,6 @@ def test_no_scale_without_dqn_or_a_start_or_where_it_learned_nothing() -> None:
 
 def test_the_human_scale_is_that_of_human_normalized_scores() -> None:
     rows = pl.DataFrame({"env": ["ALE/Pong-v5", "MsPacman"], "score": [0.0, 5_000.0]})
-    found = human_scale(rows["env"].to_list()).normalise(rows)[NORMALISED]
+    found = human_scale(rows["env"].to_list()).normalize(rows)[NORMALIZED]
     assert found.to_list() == pytest.approx(human_normalized(rows)["human_normalized"].to_list())
     assert found[0] == pytest.approx(20.7 / (14.6 + 20.7))  # DQN Zoo: random -20.7, human 14.6

@@ -1,4 +1,4 @@
-"""Human-normalised scores and the published table."""
+"""Human-normalized scores and the published table."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def test_the_published_iqm() -> None:
         assert round(iqm(own), 2) == level
 
 
-def test_normalised_by_hand() -> None:
+def test_normalized_by_hand() -> None:
     """Pong: random -20.7, human 14.6; a score of 0 is 20.7 / 35.3 of the way."""
     table = pl.DataFrame({"env": ["Pong"] * 4, "score": [-20.7, 14.6, 0.0, None]})
     found = human_normalized(table)["human_normalized"].to_list()
@@ -90,7 +90,7 @@ def test_the_command_prints_games_iqm_and_the_caveat(said: Callable[[], list[str
     assert "not from sticky-action runs" in lines[-1]
 
 
-def test_the_command_normalised_and_as_csv(said: Callable[[], list[str]]) -> None:
+def test_the_command_normalized_and_as_csv(said: Callable[[], list[str]]) -> None:
     paper_table(human_normalized=True)
     # Alien: (3446.7 - 227.8) / (7127.7 - 227.8) = 0.4665.
     assert said()[2].split()[:2] == ["Alien", "0.47"]

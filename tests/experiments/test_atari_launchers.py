@@ -79,7 +79,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
     for words, message in (
         (["--launcher", "ray", "--rate", "5"], "--rate is the speed of one machine: leave it out"),
         (["--shard", "0/3"], "shards are counted from 1"),
-        (["--shard", "1/9"], "the table has 4 agents; write at most so many shards"),
+        (["--shard", "1/9"], "the table has 4 agents; write at most as many shards"),
     ):
         out = tmp_path / "study"
         code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)

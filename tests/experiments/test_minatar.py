@@ -10,6 +10,7 @@ import pytest
 from valueshare.analysis.importers.results import Results
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
+from valueshare.experiments.lunarlander import lunarlander_study
 from valueshare.experiments.minatar import AGENTS, GAMES, minatar_study
 from valueshare.population.presets import minatar
 from valueshare.report.data import report_data
@@ -32,6 +33,14 @@ def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
     assert plan.agents["agent"].to_list() == list(range(400))
     (full,) = minatar_study("full").runs.values()
     assert (full.agents.height, full.settings["Breakout-MinAtar"].steps) == (8 * 5 * 30, 5_000_000)
+
+
+def test_the_numbers_of_actions_are_stored_so_that_k_may_be_n() -> None:
+    for study in (minatar_study("smoke"), lunarlander_study(scale="smoke"), lunarlander_study("lunarlander-actions")):
+        (plan,) = study.runs.values()
+        # As the environments themselves have them; the small study's bins are 3, 7 and 15 per engine.
+        counts = {"LunarLander-v3": 4, **{f"LunarLanderContinuous-v3-bins{n}x{n}": n * n for n in (3, 7, 15)}}
+        assert plan.actions == {env: counts.get(env, 6) for env in plan.agents["env"].unique()}
 
 
 def test_step_sizes_are_tried_on_other_seeds() -> None:
@@ -99,12 +108,12 @@ def results() -> Results:
 def test_games_are_averaged_on_dqns_scale() -> None:
     data = report_data(results(), 500)
     (comparison,) = find_verdict(data).comparisons
-    assert comparison.x.look.label == "IB-DQN(n)"
-    assert comparison.what == "IQM of the DQN-normalised AUC"
+    assert comparison.x.style.label == "IB-DQN(n)"
+    assert comparison.what == "IQM of the DQN-normalized AUC"
     # DQN's final score is the mean of steps 2,000 to 4,000: 3/4 of its gain. Its AUC is 1/2 of the gain, so 2/3.
     assert comparison.values == pytest.approx((4 / 3, 2 / 3), abs=0.05)
     assert comparison.direction == 1
     drawn = {one.name: one for one in draw_figures(results(), ("iqm", "performance-profile", "auc-change"), data=data)}
-    assert drawn["iqm"].figure.axes[0].get_ylabel() == "IQM of the DQN-normalised score"
-    assert "DQN-normalised score" in drawn["performance-profile"].caption
+    assert drawn["iqm"].figure.axes[0].get_ylabel() == "IQM of the DQN-normalized score"
+    assert "DQN-normalized score" in drawn["performance-profile"].caption
     assert any("1 the mean final score of DQN" in note for note in drawn["auc-change"].notes)

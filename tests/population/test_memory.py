@@ -83,8 +83,8 @@ def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.Monkey
     growth = 3 * need.each(CPU) + memory.FIXED_BYTES["cpu"]
     assert need.total(CPU) == 600_000_000 + growth
     assert memory.check(need, CPU) == (
-        f"{memory.shown(need.total(CPU))} needed (600.0 MB held already, {memory.shown(growth)} "
-        "for 3 agents), 2.0 GB free"
+        f"{host_memory.format_bytes(need.total(CPU))} needed (600.0 MB held already, "
+        f"{host_memory.format_bytes(growth)} for 3 agents), 2.0 GB free"
     )
 
 
@@ -307,6 +307,6 @@ def test_where_the_system_does_not_say_what_is_free_there_is_no_more_than_all_of
 
 
 def test_bytes_for_people() -> None:
-    assert [memory.shown(n) for n in (1_500, 2_000_000, 3_210_000_000, 10**13)] == [
+    assert [host_memory.format_bytes(n) for n in (1_500, 2_000_000, 3_210_000_000, 10**13)] == [
         *("1.5 kB", "2.0 MB", "3.2 GB", "10.0 TB"),
     ]

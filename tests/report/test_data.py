@@ -30,7 +30,7 @@ def results(ks: dict[str, list[float]], actions: dict[str, int]) -> Results:
 
 
 def labels(data: ReportData) -> list[str]:
-    return [variant.look.label for variant in data.variants]
+    return [variant.style.label for variant in data.variants]
 
 
 def test_k_of_the_number_of_actions_is_one_algorithm() -> None:

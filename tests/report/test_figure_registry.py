@@ -118,7 +118,7 @@ def test_two_optimizers_are_two_learners() -> None:
         named = both.with_columns(pl.col("optimizer").replace("RMSprop", optimizers[1]))
         found = report_data(results(named), FEW)
         assert found.main.height == both.height  # of no Atari game any is kept apart
-        labels = [variant.look.label for variant in found.variants]
+        labels = [variant.style.label for variant in found.variants]
         assert labels == sorted(f"IB-DQN(4) with optimizer {name.lower()}" for name in optimizers)
     told = own.with_columns(optimizer=pl.lit("adam"))
     untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)
@@ -221,7 +221,7 @@ def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) ->
 def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
     with pytest.raises(InvalidInput, match=r"no figure 'iqn': choose one of iqm, .*auc-change, .*geometry"):
         figures_for(atari, ["iqn"])
-    with pytest.raises(InvalidInput, match="iqm needs normalised scores"):
+    with pytest.raises(InvalidInput, match="iqm needs normalized scores"):
         figures_for(results(sweep()), ["iqm"])
     bare = atari.table.drop("overestimation")
     with pytest.raises(InvalidInput, match="needs the column overestimation"):

@@ -15,10 +15,10 @@ from valueshare.report.findings import (
     Verdict,
     compare,
     find_verdict,
-    in_numbers,
+    format_interval,
     pairs,
     sentence,
-    written,
+    sentence_with_numbers,
 )
 
 
@@ -34,7 +34,7 @@ def test_a_verdict_in_numbers() -> None:
     assert found.difference == Interval(10.0, 8.0, 12.0)
     assert found.improvement == Interval(1.0, 1.0, 1.0)
     assert sentence(found) == "IB-DQN(4) scores higher than DQN."
-    assert in_numbers(found) == (
+    assert sentence_with_numbers(found) == (
         "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
         "[8.0, 12.0]; a run of it is the better one with probability 1.00 [1.00, 1.00], on Here."
     )
@@ -93,7 +93,7 @@ def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
     found = compared(data_of(alone))
     assert found.difference == Interval(10.0, None, None)
     assert found.direction == 0
-    assert "(one seed: no interval)" in in_numbers(found)
+    assert "(one seed: no interval)" in sentence_with_numbers(found)
 
 
 def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
@@ -102,7 +102,7 @@ def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
     assert found.difference is None
     assert found.improvement.value == 1.0
     assert found.direction == 1
-    assert "of 2 environments it is clearly higher on 2 and clearly lower on 0" in in_numbers(found)
+    assert "of 2 environments it is clearly higher on 2 and clearly lower on 0" in sentence_with_numbers(found)
 
 
 def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
@@ -183,7 +183,7 @@ def test_names_with_commas_are_told_apart() -> None:
     ],
 )
 def test_intervals_are_written_with_the_digits_they_are_worth(interval: Interval, text: str) -> None:
-    assert written(interval) == text
+    assert format_interval(interval) == text
 
 
 @pytest.mark.parametrize("asked", ["dqn", "dqn,rainbow", "dqn,ib-dqn:5", "a,b,c"])

@@ -3,7 +3,7 @@
 import polars as pl
 
 from valueshare.report.figures.series import find_variants
-from valueshare.report.notes import MOST_NAMES, merged_notes
+from valueshare.report.notes import MAX_NAMES, merged_notes
 
 WHO = find_variants(pl.DataFrame([("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 16.0)], ["algorithm", "k"], orient="row"))
 
@@ -33,5 +33,5 @@ def test_the_same_of_several_algorithms_is_one_note() -> None:
 def test_many_names_are_counted() -> None:
     many = find_variants(pl.DataFrame({"algorithm": "ib-dqn", "k": [float(k) for k in range(1, 21)]}))
     (note,) = merged_notes([f"ib-dqn k={k}: short" for k in range(1, 21)], many)
-    assert note.count("IB-DQN(") == MOST_NAMES
-    assert note.endswith(f"IB-DQN({MOST_NAMES}); and {20 - MOST_NAMES} more: short")
+    assert note.count("IB-DQN(") == MAX_NAMES
+    assert note.endswith(f"IB-DQN({MAX_NAMES}); and {20 - MAX_NAMES} more: short")

@@ -93,13 +93,13 @@ def test_dqn_is_the_k_0_of_ib_dqn() -> None:
     assert grid.runs["k"].unique().sort().to_list() == [0.0, 1.0, 4.0]
 
 
-def test_scores_of_atari_games_are_normalised() -> None:
+def test_scores_of_atari_games_are_normalized() -> None:
     """Pong: random -20.7, human 14.6; so a score of 14.6 is 1."""
     rows = table(lambda k, size: 14.6, KS, SIZES, seeds=1).with_columns(env=pl.lit("Pong"))
     (grid,) = find_grids(report_data(Results(rows, (), ()), FEW))
     # Only the evaluation after training counts there: 14.6 + 10.
     assert grid.runs["score"][0] == pytest.approx(1 + 10 / (14.6 + 20.7))
-    assert grid.score == "human-normalised AUC"
+    assert grid.score == "human-normalized AUC"
 
 
 def test_settings_that_are_no_grid() -> None:

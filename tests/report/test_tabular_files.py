@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from undrawn import undrawn
 
+from valueshare import host_memory
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import TabularStudy, gridworld_studies
-from valueshare.experiments.tabular import cell_timesteps, concluded, shard_cells, sweep_studies
+from valueshare.experiments.tabular import cell_timesteps, shard_cells, summarize, sweep_studies
 from valueshare.report.tabular_files import find_tabular, stored_result
 from valueshare.runs.launcher_options import LauncherOptions, Shard
-from valueshare.tabular import rules
 
 SMOKE = gridworld_studies("smoke")
 GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size in study.step_sizes]
@@ -126,7 +126,7 @@ def test_one_study_in_shards(tmp_path: Path) -> None:
         main([*words, "--shard", f"{number}/3"])
     result, _ = stored_result(find_tabular([tmp_path / "all"]))
     study = TabularStudy("FrozenLake-v1", k=(0, 1), step_sizes=(0.1, 0.3), seeds=4, steps=200)
-    whole = concluded([study], *sweep_studies([study], progress=False, launcher=LauncherOptions()))
+    whole = summarize([study], *sweep_studies([study], progress=False, launcher=LauncherOptions()))
     assert result.runs.equals(whole.runs, null_equal=True)
     assert result.norms.equals(whole.norms, null_equal=True)
     assert result.figure.equals(whole.figure, null_equal=True)
@@ -171,6 +171,6 @@ def test_a_shard_that_asks_for_more_memory_than_there_is(tmp_path: Path, monkeyp
     config = json.loads(file.read_text())
     config["studies"][0]["action_copies"] = 1_000
     file.write_text(json.dumps(config))
-    monkeypatch.setattr(rules, "free_bytes", lambda: 10**7)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 10**7)
     with pytest.raises(InvalidInput, match="25 states and 4,000 actions need 64"):
         stored_result(find_tabular([tmp_path]))

@@ -125,7 +125,7 @@ def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert line.startswith("not drawn: iqm, performance-profile, auc-change, ")
     assert line.endswith("; --figures NAME says what that one needs")
     needs = json.loads((tmp_path / "out" / "report.json").read_text())["not_drawn"]
-    assert needs["iqm"].startswith("normalised scores (Atari games only")
+    assert needs["iqm"].startswith("normalized scores (Atari games only")
     assert "1 of 4 runs lack evaluations" in said
     # Of steps 10, 20, 30: seed 0 has 1, 2, 3, seed 1 one more each. A2C's seed 1 ended before them.
     row = (tmp_path / "out" / "tables" / "scores.md").read_text().splitlines()[2]
@@ -141,6 +141,9 @@ def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(InvalidInput, match=r"file is a file: choose another --out"):
         report((run,), out=file)
+    with pytest.raises(InvalidInput, match=r"cannot write to .*: file name too long; choose another --out"):
+        report((run,), out=tmp_path.joinpath(*["a"] * 3_000))
+    assert not (tmp_path / "a").exists()
     for resamples in (0, 10**30):  # the second would be an array too large for any memory
         with pytest.raises(InvalidInput, match=f"resamples = {resamples}: write a number from 1 to 1,000,000"):
             report((run,), resamples=resamples)

@@ -14,7 +14,8 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, difference
-from valueshare.runs.planning import described, make_plan
+from valueshare.runs.plan_text import plan_summary
+from valueshare.runs.planning import make_plan
 
 
 class Dictionary(gymnasium.Env[Any, Any]):
@@ -206,7 +207,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "device = '5.5': write auto, cpu, cuda or cuda:0"),
-        ({"out": 5}, "5 is not a location of a run: write a folder or an address"),
+        ({"out": 5}, "5 is not a location of a run: write a folder or a URL"),
         ({"threads": "x"}, "threads = 'x': write a whole number"),
         ({"groups": "x"}, "groups = 'x': write a whole number"),
         ({"launcher": "ray"}, r"launcher is given as str: write valueshare.LauncherOptions\(...\)"),
@@ -303,7 +304,7 @@ def test_sharing_no_value_is_said(words: list[str], noted: list[str], cli: Calla
     ],
 )
 def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
-    first, *_, last = described(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
+    first, *_, last = plan_summary(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
     assert said[0] in first
     assert said[1] in last
 

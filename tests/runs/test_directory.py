@@ -17,7 +17,7 @@ from valueshare import InvalidInput
 from valueshare.report.folder import atomic_folder
 from valueshare.runs.directory import (
     holds,
-    remove_leftovers,
+    remove_staging_folders,
     results_folder,
 )
 from valueshare.schema import CONFIG, read_config
@@ -115,7 +115,7 @@ def test_a_full_disk_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    with pytest.raises(InvalidInput, match=r"cannot write to .*new: no space left on device"):
+    with pytest.raises(InvalidInput, match=r"cannot write to .*new/out: no space left on device"):
         write(tmp_path / "new/out")
     assert tree(tmp_path) == {}
 
@@ -321,7 +321,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, renam
     """Killed while it writes, after the old folder was taken away, and after the exchange."""
     write(tmp_path / "out")
     killed(tmp_path, renames)
-    remove_leftovers(tmp_path / "out")
+    remove_staging_folders(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert holds(tmp_path / "out", OTHERS | {"valueshare": "1"} if renames == 2 else SETTINGS)
     killed(tmp_path, 0)
@@ -349,7 +349,7 @@ def test_a_report_of_the_folder_above_keeps_it_too(tmp_path: Path) -> None:
     killed(above, 1)
     with atomic_folder(above) as folder:
         (folder / "report.html").write_text("page")
-    remove_leftovers(above / "out")
+    remove_staging_folders(above / "out")
     assert holds(above / "out", SETTINGS)
 
 
@@ -382,7 +382,7 @@ def test_what_is_in_use_or_somebody_elses_stays(tmp_path: Path) -> None:
         (tmp_path / name / "mine").write_text("mine")
     with results_folder(target, SETTINGS) as first:
         write(target)  # two write at once
-        remove_leftovers(target)
+        remove_staging_folders(target)
         assert first.is_dir()
         target.rename(tmp_path / "kept")
     assert {path.name for path in tmp_path.iterdir()} == {*names, "out", "kept"}

@@ -17,7 +17,7 @@ from valueshare.runs.run import Run
 
 def is_held(folder: Path) -> bool:
     try:
-        with locks.held(folder):
+        with locks.lock_run(folder):
             return False
     except InvalidInput:
         return True
@@ -31,7 +31,7 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
     assert not run.finished
     assert not is_held(folder)
     log: list[str] = []
-    hold, note = locks.held, run_folder.note_resumption
+    hold, note = locks.lock_run, run_folder.record_resume
 
     @contextmanager
     def logged_hold(where: Path) -> Iterator[None]:
@@ -48,8 +48,8 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
         log.append("launched")
         return launch(*args)
 
-    monkeypatch.setattr(starting, "held", logged_hold)
-    monkeypatch.setattr(run_folder, "note_resumption", logged_note)
+    monkeypatch.setattr(starting, "lock_run", logged_hold)
+    monkeypatch.setattr(run_folder, "record_resume", logged_note)
     monkeypatch.setattr(starting, "launch", logged_launch)
     assert valueshare.resume(folder, progress=False).finished
     assert log == ["held", "noted", "launched", "let go"]

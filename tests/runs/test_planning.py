@@ -11,7 +11,8 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config
-from valueshare.runs.planning import default_folder, described, families, in_full, make_plan
+from valueshare.runs.plan_text import plan_listing, plan_summary
+from valueshare.runs.planning import default_folder, families, make_plan
 
 SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
 
@@ -42,7 +43,7 @@ def test_games_of_one_kind_share_a_population() -> None:
         ["ib-dqn"],
         ["double-dqn"],
     ]
-    assert described(made) == [
+    assert plan_summary(made) == [
         "Pong and 2 more: 6 agents in 2 populations, 1,000 steps each",
         "note: ib-dqn with k = 0 is dqn: to share value across actions, give a k above 0",
         "6 agents, 6,000 agent-steps in all",
@@ -110,26 +111,30 @@ def test_a_folder_of_many_games_has_a_short_name() -> None:
 
 
 def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> None:
-    shown = in_full(make_plan("CartPole-v1", ["dqn"], seeds=2, step_size=[1e-3, 3e-4], hidden=[64, 32], loss="huber"))
+    shown = plan_listing(
+        make_plan("CartPole-v1", ["dqn"], seeds=2, step_size=[1e-3, 3e-4], hidden=[64, 32], loss="huber")
+    )
     assert {"  --algorithm dqn", "  --seeds 2", "  --first-seed 0", "  --step-size 0.001 0.0003"} <= set(shown)
     assert {"  --hidden 64 32", "  --no-clip-rewards", "  --loss huber", "  --adam-betas 0.9 0.999"} <= set(shown)
     names = {line.split()[0] for line in shown if line.startswith("  --")}
     unused = {"--k", "--beta", "--kappa", "--quantiles", "--rmsprop-decay", "--eval-timesteps", "--tf32", "--no-tf32"}
     assert not names & (unused | {"--atari-protocol", "--replay-device"})
     made = make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, optimizer="rmsprop", quantiles=8, kappa=1.0)
-    shown = in_full(made)
+    shown = plan_listing(made)
     assert {"  --k 0 4", "  --quantiles 8", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
     assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]
 
 
 def test_a_plan_in_full_shows_what_environments_have_in_common_once() -> None:
-    shown = in_full(make_plan(["FrozenLake-v1", "FrozenLake8x8-v1"], "ib-dqn", k="n", seeds=2, backend="gymnasium"))
+    shown = plan_listing(
+        make_plan(["FrozenLake-v1", "FrozenLake8x8-v1"], "ib-dqn", k="n", seeds=2, backend="gymnasium")
+    )
     both = "FrozenLake-v1 (gymnasium), FrozenLake8x8-v1 (gymnasium)"
     assert [line for line in shown if line.endswith("(gymnasium)")] == [both]
     assert shown.count("  --seeds 2") == 1
     # These two have 4 actions, and Acrobot 3; it has a preset of its own, with 64 units in each layer.
     envs = ["FrozenLake-v1", "FrozenLake8x8-v1", "Acrobot-v1"]
-    shown = in_full(make_plan(envs, "ib-dqn", k="n", seeds=2, backend="gymnasium"))
+    shown = plan_listing(make_plan(envs, "ib-dqn", k="n", seeds=2, backend="gymnasium"))
     heads = [shown.index(line) for line in (f"{both}, Acrobot-v1 (gymnasium)", both, "Acrobot-v1 (gymnasium)")]
     shared, first, second = shown[heads[0] : heads[1]], shown[heads[1] : heads[2]], shown[heads[2] :]
     assert "  --seeds 2" in shared
@@ -141,7 +146,7 @@ def test_a_plan_in_full_shows_what_environments_have_in_common_once() -> None:
 def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
     made = make_plan("CartPole-v1", ["ib-dqn"], k=[0, 4], seeds=3)
     rows = replace(made, agents=made.agents[2:5])  # seed 2 of k = 0, seeds 0 and 1 of k = 4
-    shown = in_full(rows)
+    shown = plan_listing(rows)
     assert shown[-1] == "  3 of these agents, with seeds 0 to 2"
     assert not [line for line in shown if line.startswith(("  --seeds", "  --first-seed"))]
 

@@ -344,7 +344,7 @@ def test_a_run_of_which_nothing_is_learned_goes_on(
     for other in (["--replay-device", "disk"], ["--population-agents", "1"]):  # not in silence
         code, _, err = cli(*small, *other, "--out", folder)
         assert (code, "unfinished: write valueshare resume" in err) == (2, True), err
-    with locks.held(folder):
+    with locks.lock_run(folder):
         code, _, err = cli(*small, "--out", folder)
     assert (code, "is being trained by another process" in err) == (2, True)
     assert cli(*small, "--out", folder)[0] == 0
@@ -497,7 +497,7 @@ def test_old_checkpoints_stay_while_another_process_holds_the_run(
     shutil.copytree(uninterrupted, folder)
     old = folder / "checkpoints" / "population-1" / "state-000001.safetensors"
     old.write_text("old")
-    with locks.held(folder):
+    with locks.lock_run(folder):
         assert cli("resume", folder)[0] == 0
         assert old.exists()
     assert cli("resume", folder)[0] == 0
@@ -521,7 +521,7 @@ def test_what_cannot_be_resumed(stopped: Path, cli: Cli) -> None:
     edited(folder, **json.loads(before) | {"settings": settings})
     assert "batch_size was 8 and is now 16" in refused(cli, folder)
     (folder / "config.json").write_text(before)
-    with locks.held(folder):
+    with locks.lock_run(folder):
         assert "another process" in refused(cli, folder)
     assert sorted(path for path in folder.rglob("*")) == files
 

@@ -25,7 +25,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.saving import prepare
 from valueshare.report.page.clips import Clips
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 
@@ -302,7 +302,7 @@ def test_report_and_watch_import_nothing(named: Path, cli: Cli) -> None:
     code, _, err = cli("report", named / "run", "--resamples", "50")
     assert (code, err) == (0, "")
     with closing(Clips()) as clips:
-        follower = Follower([named / "run"], resamples=50, clips=clips)
+        follower = PageUpdater([named / "run"], resamples=50, clips=clips)
         follower.refresh()
         follower.show_clip()
         assert clips.now is not None

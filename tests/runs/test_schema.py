@@ -18,7 +18,7 @@ from valueshare.records import read_progress, read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
-from valueshare.runs.run_folder import UsedOptions, note_resumption, open_plan
+from valueshare.runs.run_folder import UsedOptions, open_plan, record_resume
 from valueshare.runs.shards import shard_plan
 from valueshare.schema import FORMAT, Invalid, Progress, body_checksum, read_object
 
@@ -135,7 +135,7 @@ def test_a_pipe_is_not_waited_for(name: str, folder: Path, cli: Cli) -> None:
 
 def test_provenance_that_is_nested_too_deeply_begins_anew(folder: Path) -> None:
     (folder / "provenance.json").write_text(DEEP)
-    note_resumption(folder, "valueshare resume", UsedOptions({"device": "cpu"}))
+    record_resume(folder, "valueshare resume", UsedOptions({"device": "cpu"}))
     stored = json.loads((folder / "provenance.json").read_text())
     assert [origin["command"] for origin in stored["resumed"]] == ["valueshare resume"]
 
@@ -238,5 +238,5 @@ def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> No
     (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
     with pytest.raises(Invalid, match="is not a number"):
         read_object(tmp_path / "provenance.json")
-    note_resumption(tmp_path, "valueshare resume run", UsedOptions({"device": "cpu"}))  # begins anew
+    record_resume(tmp_path, "valueshare resume run", UsedOptions({"device": "cpu"}))  # begins anew
     assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

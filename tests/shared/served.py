@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.report.page.server import server
 
 STEPS = 30
@@ -43,7 +43,7 @@ def end_phase(folder: Path, phase: int) -> None:
 
 
 @contextmanager
-def running(follower: Follower) -> Iterator[int]:
+def running(follower: PageUpdater) -> Iterator[int]:
     """The page of a follower that looks when it is told to; its port."""
     with server(lambda: follower.view) as serving:
         thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})

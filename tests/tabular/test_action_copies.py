@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from replayed_runs import Replay
 from scipy import stats
 
-from valueshare import FiniteMDP, InvalidInput, gridworld, optimal_values, sweep
+from valueshare import FiniteMDP, InvalidInput, gridworld, host_memory, optimal_values, sweep
 from valueshare.experiments.studies import TabularStudy, gridworld_actions_studies, gridworld_studies
 from valueshare.experiments.tabular import study_mdp, sweep_studies
 from valueshare.runs.launcher_options import LauncherOptions
@@ -21,7 +21,7 @@ from valueshare.tabular.kernels import Length, Rule, Runs
 from valueshare.tabular.mdp import copied_actions
 from valueshare.tabular.randomness import run_keys
 from valueshare.tabular.rules import Q_LEARNING
-from valueshare.tabular.sweep import UNROLLED_ACTIONS, action_length, empty_outcomes, kernel_table
+from valueshare.tabular.sweep import UNROLLED_ACTIONS, action_length, empty_measurements, kernel_table
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def residuals_of(
     lanes: Floats = np.empty((seeds, mdp.states, mdp.actions))
     own = action_length(mdp.actions) if length is None else length
     successors = (0,) * table.state.shape[2]
-    kernels.learn(table, runs, rule, np.array([steps]), 0, seeds, own, successors, lanes, empty_outcomes(seeds, 1))
+    kernels.learn(table, runs, rule, np.array([steps]), 0, seeds, own, successors, lanes, empty_measurements(seeds, 1))
     return lanes
 
 
@@ -63,13 +63,15 @@ def test_tables_that_do_not_fit_are_refused_before_they_are_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     """Transitions and rewards of Taxi with 1,000 copies: 500 x 6,000 x 500 x 8 bytes = 12 GB each."""
-    monkeypatch.setattr(rules, "free_bytes", lambda: 24 * 10**9)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 24 * 10**9)
     with pytest.raises(
         InvalidInput, match=r"500 states and 6,000 actions need 38\.4 GB of memory and 24\.0 GB are free"
     ):
         rules.check_tables(500, 6, 1_000)
     rules.check_tables(500, 6, 600)
-    monkeypatch.setattr(rules, "free_bytes", lambda: 10**7)  # a table of the gridworld: 25 x 4,000 x 25 x 8 = 20 MB
+    monkeypatch.setattr(
+        host_memory, "free_bytes", lambda: 10**7
+    )  # a table of the gridworld: 25 x 4,000 x 25 x 8 = 20 MB
     monkeypatch.setattr(np, "tile", None)  # nothing is made
     words = ["tabular", "--env", "gridworld", "--action-copies", "1000", "--seeds", "2", "--steps", "50"]
     code, _, err = cli(*words, "--out", str(tmp_path / "copies"))

@@ -16,7 +16,7 @@ from valueshare.tabular import kernels
 from valueshare.tabular.kernels import Rule, Runs
 from valueshare.tabular.randomness import run_keys
 from valueshare.tabular.rules import ALGORITHMS
-from valueshare.tabular.sweep import empty_outcomes, kernel_table
+from valueshare.tabular.sweep import empty_measurements, kernel_table
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def residuals_after(
         (0,) * actions,
         (0,) * successors,
         lane,
-        empty_outcomes(1, 1),
+        empty_measurements(1, 1),
     )
     final: Floats = lane[0]
     return final

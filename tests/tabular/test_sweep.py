@@ -82,6 +82,7 @@ def test_one_run_alone_is_the_one_in_the_grid(algorithm: str) -> None:
 @pytest.mark.parametrize("record_at", [[700], [1, 699, 700], [0, 350, 700], range(0, 701, 50)])
 def test_looking_more_often_changes_no_bit(whole: pl.DataFrame, record_at: Any) -> None:
     table = swept(record_at=record_at)
+    same(swept(record_at=np.array(record_at)), table)
     assert len(table) == len(whole) * len(record_at)
     same(table.filter(pl.col("step") == 700), whole)
 
@@ -160,7 +161,7 @@ def test_norms_are_those_of_the_transform(k: float) -> None:
     """|q|, |u| and |z| of each state by `expand` and `baseline_residual`, then averaged."""
     ks, sizes = np.array([k]), np.array([0.1])
     runs = Runs(run_keys(np.array([5]), ks, sizes), ks, sizes)
-    lane, out = np.empty((1, 25, 4)), sweep_module.empty_outcomes(1, 1)
+    lane, out = np.empty((1, 25, 4)), sweep_module.empty_measurements(1, 1)
     table, rule = sweep_module.kernel_table(MDP), Rule(0, 0.1, 0.0)
     kernels.learn(table, runs, rule, np.array([400]), 0, 1, (0,) * 4, (0,) * 4, lane, out)
     z = lane[0][~MDP.terminal]

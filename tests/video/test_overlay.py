@@ -13,7 +13,7 @@ from valueshare.video.overlay import (
     Axis,
     Captions,
     Overlay,
-    fitted,
+    fit_size,
     number_text,
     scaled,
 )
@@ -76,9 +76,9 @@ def test_scales_grow_in_steps_and_never_shrink() -> None:
 
 
 def test_pictures_keep_their_pixels_or_shrink() -> None:
-    assert fitted(210, 160) == (630, 480)
-    assert fitted(400, 600) == (400, 600)
-    assert fitted(1280, 640) == (640, 320)
+    assert fit_size(210, 160) == (630, 480)
+    assert fit_size(400, 600) == (400, 600)
+    assert fit_size(1280, 640) == (640, 320)
     picture = np.random.default_rng(0).integers(0, 256, (4, 3, 3)).astype(np.uint8)
     np.testing.assert_array_equal(scaled(picture, 8, 6)[::2, 1::2], picture)
     assert scaled(picture, 2, 1).shape == (2, 1, 3)

@@ -159,6 +159,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
         ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"max_steps": 2}),
+        ("file name too long; choose another place", (cartpole, 0, tmp_path.joinpath(*["a"] * 3_000, "b.gif")), {}),
         ("no agent 4 in .*: its agents are 0 to 3", (cartpole, 4, file), {}),
         ("no agent 4", (cartpole, 4, there), {}),  # what is to be played comes first
         ("no training run", (tmp_path, 0, file), {}),
@@ -187,7 +188,7 @@ def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., An
     ):
         code, out, err = cli("play", given, *words)
         assert (code, out) == (2, "")
-        assert err == (f"valueshare: {shown} is an address: copy the run from there, and give its folder\n")
+        assert err == (f"valueshare: {shown} is a URL: copy the run from there, and give its folder\n")
 
 
 def test_before_the_first_phase_is_done(tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ def test_a_rendered_env_plays_as_in_training(name: str, backend: Any, limit: int
     rendered.close()
 
 
+def agent_view(image: Any) -> Any:
+    """A screen in grayscale at 84 x 84, by area averages. Shapes: [210, 160, 3] -> [84, 84]."""
+    grayscale = image @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
+    rows = grayscale.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
+    return rows.repeat(21, 1).reshape(84, 84, 40).mean(-1)  # 160·21 = 84·40
+
+
 def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     """At 84 x 84 in grey, by area averages over whole pixels made of the screen, within rounding.
 
@@ -44,14 +51,22 @@ def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     for state in states:
         assert state.image is not None
         assert state.image.shape == (210, 160, 3)
-        grayscale = state.image @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
-        rows = grayscale.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
-        small = rows.repeat(21, 1).reshape(84, 84, 40).mean(-1)  # 160·21 = 84·40
-        assert (abs(small - state.observation) <= 2).mean() > 0.995
+        assert (abs(agent_view(state.image) - state.observation) <= 2).mean() > 0.995
     assert any((a.image != b.image).any() for a, b in pairwise(states))  # type: ignore[union-attr]
     assert rendered.rate == 15
     assert rendered.actions[:3] == ("nothing", "fire", "up")
     assert rendered.actions[-1] == "down left fire"
+
+
+def test_skiing_which_has_nine_actions_is_drawn_as_it_is_played() -> None:
+    """ALE's vector environment has 9 actions for it, and the protocol 18: the numbers are translated for both."""
+    rendered = make_rendered_env(environment_spec("Skiing"))
+    state = rendered.reset(1)
+    for action in (3, 3, 3, 4, 4, 4, 17, 3, 3, 3, 11, 4):  # right, left, and actions beyond the ninth
+        state = rendered.step(action)
+    assert state.image is not None
+    assert (abs(agent_view(state.image) - state.observation) <= 2).mean() > 0.995
+    rendered.close()
 
 
 GAMES = {"Asterix": 4, "Breakout": 4, "Freeway": 7, "Seaquest": 10, "SpaceInvaders": 6}  # channels

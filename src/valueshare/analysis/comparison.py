@@ -8,7 +8,7 @@ import polars as pl
 from valueshare.analysis.pairs import arrays, paired
 from valueshare.analysis.resampling import bounds, game_means, intervals, pair_means
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import Estimate, Selection, cells, compared
+from valueshare.analysis.tidy import CI95, Estimate, Selection, group_columns, group_values
 from valueshare.errors import InvalidInput
 
 
@@ -62,7 +62,7 @@ def game_differences(
             "runs_x": pair.x.sizes,
             "runs_y": pair.y.sizes,
         }
-    ).with_columns(pl.col("ci95_low", "ci95_high", "percent").fill_nan(None))
+    ).with_columns(pl.col(*CI95, "percent").fill_nan(None))
     return Estimate(result.sort("difference", "env", descending=[True, False]), pair.notes)
 
 
@@ -83,8 +83,8 @@ def performance_profile(
     taus = np.asarray(thresholds, np.float64)
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
-    by = compared(table, by)
-    groups = cells(table, by, column)
+    by = group_columns(table, by)
+    groups = group_values(table, by, column)
     tables = []
     for cell in groups.table.iter_slices(1):
         values, sizes = arrays(cell)
@@ -95,6 +95,6 @@ def performance_profile(
         numbers = {"threshold": taus, "value": above.mean(axis=1), "ci95_low": low, "ci95_high": high}
         counts = cell.select(*by, "games", "runs", "left_out")
         tables.append(counts.join(pl.DataFrame(numbers), how="cross"))
-    shown = (*by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
+    shown = (*by, "threshold", "value", *CI95, "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
-    return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), groups.notes)
+    return Estimate(result.with_columns(pl.col(CI95).fill_nan(None)), groups.notes)

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from valueshare.analysis.pairs import Pair, Side
 from valueshare.analysis.resampling import MEMORY, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Estimate, Selection, chosen, finite, listed, named, require, selection_name
+from valueshare.analysis.tidy import (
+    Estimate,
+    Selection,
+    finite,
+    group_label,
+    require,
+    select,
+    selection_name,
+    shorten_list,
+)
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -111,8 +120,8 @@ def _complete(
         sizes = kept.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
         left_out = all_runs.join(kept, on=run, how="anti").select(run).sort(run)
         if not left_out.is_empty():
-            places = [named(row) for row in left_out.to_dicts()]
-            notes.append(f"{name}: {left_out.height:,} runs lack evaluations or a partner: {listed(places)}")
+            places = [group_label(row) for row in left_out.to_dicts()]
+            notes.append(f"{name}: {left_out.height:,} runs lack evaluations or a partner: {shorten_list(places)}")
         lines.append(values)
         sides.append(Side(values[0], sizes))
     pair = Pair(names, sorted(shared), sides[0], sides[1], tuple(notes))
@@ -130,7 +139,7 @@ def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> Re
 
 def _curve(curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
-    rows = finite(chosen(curves, who), column).drop_nulls(column).sort("step")
+    rows = finite(select(curves, who), column).drop_nulls(column).sort("step")
     if rows.is_empty():
         raise InvalidInput(f"{selection_name(who)} has no finite {column}: choose another curve")
     if rows.select(keys).is_duplicated().any():

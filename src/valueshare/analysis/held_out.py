@@ -7,10 +7,10 @@ import polars as pl
 
 from valueshare.analysis.run_values import at_shared_steps, final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import AGENT_SETTINGS, named, require
+from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 Metric = Literal["auc", "final"]
 METRICS = {"auc": run_auc, "final": final_scores}
@@ -70,8 +70,15 @@ def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
     algorithm = str(row["algorithm"]).partition(" ")[0]  # of `rdq run=first`
     shown = ["k"] if algorithm.startswith("ib-") or row["k"] else []
-    shown += [name for name in swept if row[name] is not None and (name != "beta" or algorithm == "rdq")]
-    return named({name: row[name] for name in ("algorithm", *shown)})
+    shown += [name for name in swept if row[name] is not None and (name != "beta" or _reads_beta(algorithm))]
+    return group_label({name: row[name] for name in ("algorithm", *shown)})
+
+
+def _reads_beta(algorithm: str) -> bool:
+    """Whether beta matters to an algorithm; to one of another library it may."""
+    from valueshare.learning.algorithms import ALGORITHMS  # imports torch, so on first use
+
+    return algorithm not in ALGORITHMS or ALGORITHMS[algorithm].uses_beta
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:
@@ -88,12 +95,12 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
         )
     notes = []
     if seeds < FEW_SEEDS:
-        notes.append(f"{how_many(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
+        notes.append(f"{pluralize(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
     for env, env_winners in winners.group_by("env", maintain_order=True):
         row = env_winners.row(0, named=True)
         if row["failed"]:
             notes.append(
-                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are not candidates, because an "
+                f"{env[0]}: {row['failed']} of {pluralize(row['settings'], 'setting')} are not candidates, because an "
                 "agent diverged or lacks a score"
             )
     return notes

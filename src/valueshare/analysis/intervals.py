@@ -8,9 +8,9 @@ import polars as pl
 from valueshare.analysis.pairs import paired
 from valueshare.analysis.resampling import bounds, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Estimate, Selection, by_group, cells, compared, finite, require
+from valueshare.analysis.tidy import CI95, Estimate, Selection, by_group, finite, group_columns, group_values, require
 
-INTERVAL = ("value", "ci95_low", "ci95_high")
+INTERVAL = ("value", *CI95)
 
 
 def bootstrap_interval(
@@ -30,8 +30,8 @@ def bootstrap_interval(
     algorithm and k, unless `by` says otherwise. The same table and seed give the same interval. A group with one run
     per environment has a value and no interval.
     """
-    by = compared(table, by)
-    groups = cells(table, by, column)
+    by = group_columns(table, by)
+    groups = group_values(table, by, column)
     result = _with_intervals(groups.table, statistic, "value", resamples, seed)
     return Estimate(result.select(*by, *INTERVAL, "games", "runs", "left_out"), groups.notes)
 
@@ -90,7 +90,7 @@ def iqm_curves(
 
     A point is over the runs that have a value there; `runs` and `left_out` say how many those are.
     """
-    groups = (*compared(table, by), "step")
+    groups = (*group_columns(table, by), "step")
     return bootstrap_interval(table, "iqm", by=groups, column=column, resamples=resamples, seed=seed)
 
 
@@ -100,7 +100,7 @@ def over_all_games(curves: pl.DataFrame) -> Estimate:
     A point over fewer is another quantity: where only the easy games have results, a curve would rise for that reason
     alone. Takes the table of `iqm_curves`; notes name the points that are removed.
     """
-    by = list(compared(curves))
+    by = list(group_columns(curves))
     most = curves.with_columns(most=pl.col("games").max().over(by) if by else pl.col("games").max())
     fewer = most.filter(pl.col("games") < pl.col("most"))
     notes = tuple(

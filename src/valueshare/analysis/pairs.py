@@ -6,7 +6,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.tidy import Estimate, Selection, cells, chosen, finite, listed, require, selection_name
+from valueshare.analysis.tidy import (
+    CI95,
+    Estimate,
+    Selection,
+    finite,
+    group_values,
+    require,
+    select,
+    selection_name,
+    shorten_list,
+)
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -42,7 +52,7 @@ class Pair(NamedTuple):
         """One row: `x, y`, the numbers, `games, runs_x, runs_y`."""
         row = {"x": self.names[0], "y": self.names[1], **numbers, "games": len(self.envs)}
         row |= {"runs_x": len(self.x.values), "runs_y": len(self.y.values)}
-        ends = dict.fromkeys(("ci95_low", "ci95_high"), pl.Float64)
+        ends = dict.fromkeys(CI95, pl.Float64)
         return Estimate(pl.DataFrame([row], schema_overrides=ends), self.notes)
 
 
@@ -54,12 +64,12 @@ def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair
     if not shared:
         raise InvalidInput(f"{names[0]} and {names[1]} have no environment in common: compare others")
     notes = [
-        f"left out, because {name} alone has them: {listed(sorted(side_envs - shared))}"
+        f"left out, because {name} alone has them: {shorten_list(sorted(side_envs - shared))}"
         for name, side_envs in zip(names, envs, strict=True)
         if side_envs - shared
     ]
     both = [side.with_columns(pl.lit(name).alias("algorithm")) for name, side in zip(names, rows, strict=True)]
-    groups = cells(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
+    groups = group_values(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
     parts = [groups.table.filter(pl.col("algorithm") == name) for name in names]
     sides = [Side(*arrays(part)) for part in parts]
     return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *groups.notes))
@@ -82,9 +92,11 @@ def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: 
     notes = []
     if not cut.is_empty():
         places = [f"{env} {few:,} of {most:,}" for env, most, few in cut.iter_rows()]
-        notes.append(f"{names[0]} and {names[1]} are compared at the evaluations that both have: {listed(places)}")
-    whole = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
-    return Estimate(whole, tuple(notes))
+        notes.append(
+            f"{names[0]} and {names[1]} are compared at the evaluations that both have: {shorten_list(places)}"
+        )
+    kept = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
+    return Estimate(kept, tuple(notes))
 
 
 def arrays(cell: pl.DataFrame) -> tuple[Floats, Sizes]:
@@ -97,4 +109,4 @@ def _sides(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> tupl
     names = selection_name(x), selection_name(y)
     if names[0] == names[1]:
         raise InvalidInput(f"{names[0]} is compared with itself: name two different ones")
-    return names, [finite(chosen(table, who), column) for who in (x, y)]
+    return names, [finite(select(table, who), column) for who in (x, y)]

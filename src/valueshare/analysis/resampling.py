@@ -62,17 +62,17 @@ def resampled(
     out = np.empty((cells, resamples))
     if callable(statistic):
         for start, counts in count_blocks(sizes, resamples=resamples, seed=seed, stream=stream):
-            lanes = counts.shape[1]
+            block_size = counts.shape[1]
             # Every resample has n runs, so the repeated positions fill a rectangle.
-            drawn = np.repeat(np.tile(np.arange(n), lanes), counts.T.ravel()).reshape(lanes, n)
+            drawn = np.repeat(np.tile(np.arange(n), block_size), counts.T.ravel()).reshape(block_size, n)
             for cell, row in enumerate(values):
                 estimates = np.asarray(statistic(row[drawn]), np.float64)
-                if estimates.shape != (lanes,):
+                if estimates.shape != (block_size,):
                     raise InvalidInput(
-                        f"the statistic returned shape {estimates.shape} for values of shape {(lanes, n)}: it must "
-                        "reduce the last axis"
+                        f"the statistic returned shape {estimates.shape} for values of shape {(block_size, n)}: "
+                        "it must reduce the last axis"
                     )
-                out[cell, start : start + lanes] = estimates
+                out[cell, start : start + block_size] = estimates
         return out
     check_statistic(statistic)
     if statistic == "iqm":
@@ -142,7 +142,7 @@ def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, S
 
 
 # Below, compiled. A thread takes a block of resamples, draws its counts, and processes all cells with them: the loops
-# over a block's resamples (lanes) are vectorised, and no thread waits for another. Numba's cache checks this file only:
+# over a block's resamples are vectorised, and no thread waits for another. Numba's cache checks this file only:
 # after an edit of splitmix.py, touch this one.
 
 
@@ -150,15 +150,15 @@ def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, S
 def _draw_block(key: Any, firsts: Sizes, block: int, resamples: int) -> tuple[int, Counts]:
     """The first resample of a block, and how often each run is drawn in its resamples, [n, L]."""
     start, n = block * BLOCK, firsts[-1]
-    lanes = min(BLOCK, resamples - start)
-    counts = np.zeros((n, lanes), np.int16)
+    block_size = min(BLOCK, resamples - start)
+    counts = np.zeros((n, block_size), np.int16)
     for game in range(len(firsts) - 1):
         first, size = firsts[game], firsts[game + 1] - firsts[game]
-        for lane in range(lanes):
-            position = (start + lane) * n + first
+        for resample in range(block_size):
+            position = (start + resample) * n + first
             for draw in range(size):
                 run = first + below(bits(key, position + draw) >> S32, size)
-                counts[run, lane] += 1
+                counts[run, resample] += 1
     return start, counts
 
 
@@ -170,25 +170,25 @@ def _trimmed_means(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: i
     bottom, top = np.int16(low), np.int16(high)
     for block in prange((resamples + BLOCK - 1) // BLOCK):
         start, counts = _draw_block(key, firsts, block, resamples)
-        lanes = counts.shape[1]
-        seen, kept = np.empty(lanes, np.int16), np.empty(lanes, np.int16)
-        total = np.empty(lanes)
+        block_size = counts.shape[1]
+        seen, kept = np.empty(block_size, np.int16), np.empty(block_size, np.int16)
+        total = np.empty(block_size)
         for cell in range(cells):
             seen[:] = 0  # draws so far, from the smallest value up
             total[:] = 0.0
             for rank in range(n):
                 value, row = ranked[cell, rank], counts[order[cell, rank]]
                 # Two loops: 16-bit integers make wide vectors, as long as no float is among them.
-                for lane in range(lanes):
-                    before = seen[lane]
-                    after = np.int16(before + row[lane])
-                    seen[lane] = after
+                for resample in range(block_size):
+                    before = seen[resample]
+                    after = np.int16(before + row[resample])
+                    seen[resample] = after
                     # Of the draws before..after, how many lie within bottom..top.
-                    kept[lane] = np.int16(min(max(after, bottom), top) - min(max(before, bottom), top))
-                for lane in range(lanes):
-                    total[lane] += np.float64(kept[lane]) * value
-            for lane in range(lanes):
-                out[cell, start + lane] = total[lane] / (high - low)
+                    kept[resample] = np.int16(min(max(after, bottom), top) - min(max(before, bottom), top))
+                for resample in range(block_size):
+                    total[resample] += np.float64(kept[resample]) * value
+            for resample in range(block_size):
+                out[cell, start + resample] = total[resample] / (high - low)
 
 
 @njit(parallel=True, cache=True)
@@ -197,13 +197,13 @@ def _segment_sums(key: Any, firsts: Sizes, segments: Sizes, weighted: Floats, ou
     resamples = out.shape[2]
     for block in prange((resamples + BLOCK - 1) // BLOCK):
         start, counts = _draw_block(key, firsts, block, resamples)
-        lanes = counts.shape[1]
-        total = np.empty(lanes)
+        block_size = counts.shape[1]
+        total = np.empty(block_size)
         for cell in range(len(weighted)):
             for segment in range(len(segments) - 1):
                 total[:] = 0.0
                 for run in range(segments[segment], segments[segment + 1]):
                     value, row = weighted[cell, run], counts[run]
-                    for lane in range(lanes):
-                        total[lane] += row[lane] * value
-                out[cell, segment, start : start + lanes] = total
+                    for resample in range(block_size):
+                        total[resample] += row[resample] * value
+                out[cell, segment, start : start + block_size] = total

@@ -3,7 +3,7 @@
 import polars as pl
 
 from valueshare.analysis.scores import has_human_score
-from valueshare.analysis.tidy import RUN, Estimate, finite, listed, named, require
+from valueshare.analysis.tidy import RUN_COLUMNS, Estimate, finite, group_label, require, shorten_list
 from valueshare.errors import InvalidInput
 
 LAST = 3  # evaluations in the paper's table of scores
@@ -12,12 +12,12 @@ LAST = 3  # evaluations in the paper's table of scores
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     """The area under each run's curve: the mean of a column over all evaluations.
 
-    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations are the steps at
-    which any run of the environment has a value. A run that lacks some has null: a mean over other points than those of
-    the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
+    Returns a row per run: the columns of `RUN_COLUMNS`, the value, and `points, missing`. The evaluations are the steps
+    at which any run of the environment has a value. A run that lacks some has null: a mean over other points than those
+    of the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
     LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
     """
-    atari = [env for env in _begun(table) if has_human_score(env)]
+    atari = [env for env in _envs_with_training(table) if has_human_score(env)]
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)
     return _means(table.filter(trained), column, None)
 
@@ -30,7 +30,7 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
     """
     if last < 1:
         raise InvalidInput(f"last = {last}: write a number >= 1")
-    trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_begun(table))
+    trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_envs_with_training(table))
     return _means(table.filter(trained), column, last)
 
 
@@ -39,7 +39,7 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
 
     Runs with other evaluation intervals are comparable there.
     """
-    run_columns = [name for name in RUN if name in table.columns]
+    run_columns = [name for name in RUN_COLUMNS if name in table.columns]
     ends = table.group_by(run_columns).agg(last=pl.col("step").max()).select("env", "last")
     here = table.group_by("env", "step").agg(present=pl.len())
     expected = here.join(ends, on="env").filter(pl.col("last") >= pl.col("step"))
@@ -61,12 +61,12 @@ def diverged(table: pl.DataFrame) -> pl.Expr:
 
 def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
-    run_columns = [name for name in RUN if name in values.columns]
+    run_columns = [name for name in RUN_COLUMNS if name in values.columns]
     ends = table.group_by(run_columns).agg(diverged=diverged(table).any())
     return values.join(ends, on=run_columns, nulls_equal=True, maintain_order="left")
 
 
-def _begun(table: pl.DataFrame) -> list[str]:
+def _envs_with_training(table: pl.DataFrame) -> list[str]:
     """Environments with more than an evaluation before training."""
     require(table, "env", "step")
     return table.filter(pl.col("step") > 0)["env"].unique().to_list()
@@ -74,7 +74,7 @@ def _begun(table: pl.DataFrame) -> list[str]:
 
 def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     require(table, "env", "seed", "step", column)
-    run_columns = [name for name in RUN if name in table.columns]
+    run_columns = [name for name in RUN_COLUMNS if name in table.columns]
     if table.select(*run_columns, "step").is_duplicated().any():
         raise InvalidInput("the table holds a run's evaluation twice: give each run once")
     rows = finite(table, column)
@@ -97,10 +97,10 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     partial = result.filter(pl.col("missing") > 0)
     groups = [name for name in ("algorithm", "k", "env") if name in result.columns]
     places = [
-        f"{named(dict(zip(groups, who, strict=True)))} {many:,}"
+        f"{group_label(dict(zip(groups, who, strict=True)))} {many:,}"
         for *who, many in partial.group_by(groups).len().sort(groups).iter_rows()
     ]
     if not places:
         return Estimate(result, ())
     lack = f"{partial.height:,} of {result.height:,} runs lack evaluations that others have there"
-    return Estimate(result, (f"{lack}, and have no value: {listed(places)}",))
+    return Estimate(result, (f"{lack}, and have no value: {shorten_list(places)}",))

@@ -9,19 +9,19 @@ from valueshare.analysis.run_values import final_scores
 from valueshare.analysis.scores import BASELINES, atari_baselines, game_name
 from valueshare.analysis.tidy import finite, require
 
-NORMALISED = "normalised"  # the column of scores on a scale
+NORMALIZED = "normalized"  # the column of scores on a scale
 
 
 class ScoreScale(NamedTuple):
     """The scores of each environment that count as 0 and as 1."""
 
-    word: str  # human-normalised
+    word: str  # human-normalized
     note: str  # what to say beside the numbers
     zero: dict[str, float]
     one: dict[str, float]
 
-    def normalise(
-        self, table: pl.DataFrame, column: str = "score", *, env: str = "env", to: str = NORMALISED
+    def normalize(
+        self, table: pl.DataFrame, column: str = "score", *, env: str = "env", to: str = NORMALIZED
     ) -> pl.DataFrame:
         """The table with a column `to`: (score - zero) / (one - zero), by the environment in the column `env`."""
         require(table, env, column)
@@ -35,7 +35,7 @@ def human_scale(envs: Sequence[str]) -> ScoreScale:
     """0 is random play, 1 a human's score; of Atari games."""
     known = {game: (random, human) for game, random, human in atari_baselines().iter_rows()}
     zero, one = ({env: known[game_name(env)][i] for env in envs} for i in (0, 1))
-    return ScoreScale("human-normalised", BASELINES, zero, one)
+    return ScoreScale("human-normalized", BASELINES, zero, one)
 
 
 def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
@@ -47,7 +47,7 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
     env = "env" if "env" in table.columns else "game"
     require(table, env, column)
     scale = human_scale([str(name) for name in table[env].unique()])
-    return scale.normalise(table, column, env=env, to="human_normalized")
+    return scale.normalize(table, column, env=env, to="human_normalized")
 
 
 def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
@@ -70,7 +70,7 @@ def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
         return None
     zero, one = (dict(known.select("env", name).iter_rows()) for name in ("zero", "one"))
     note = (
-        "DQN-normalised scores: 0 is the mean score before training, 1 the mean final score of DQN in these results, "
+        "DQN-normalized scores: 0 is the mean score before training, 1 the mean final score of DQN in these results, "
         "at its best setting where it has several. Intervals take this scale as known."
     )
-    return ScoreScale("DQN-normalised", note, zero, one)
+    return ScoreScale("DQN-normalized", note, zero, one)

@@ -1,19 +1,19 @@
 """Atari scores on the human scale, and the published ones.
 
 The human and random scores are those of DQN Zoo. They were not measured with sticky actions, which make games harder;
-every human-normalised number says so with `BASELINES`.
+every human-normalized number says so with `BASELINES`.
 """
 
-import difflib
 from importlib.resources import files
 
 import polars as pl
 
 from valueshare.data.games import benchmark_games, game_key_of_id
 from valueshare.errors import InvalidInput
+from valueshare.text import suggestion
 
 BASELINES = (
-    "The human and random scores behind human-normalised scores are not from sticky-action runs; the agents' are."
+    "The human and random scores behind human-normalized scores are not from sticky-action runs; the agents' are."
 )
 PAPER_FILE = "atari57_paper_scores.csv"
 
@@ -57,7 +57,6 @@ def game_name(env: str) -> str:
     """The game of an environment: ALE/MsPacman-v5 and ms_pacman are MsPacman."""
     known, plain = benchmark_games(), game_key_of_id(env)
     if plain not in known:
-        near = difflib.get_close_matches(plain, known, n=3)
-        hint = f"did you mean {' or '.join(known[name].name for name in near)}?" if near else ""
-        raise InvalidInput(f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games"))
+        hint = suggestion(plain, {key: one.name for key, one in known.items()}) or "write one of the 57 Atari games"
+        raise InvalidInput(f"there is no human score of {env!r}: {hint}")
     return known[plain].name

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Statistic = str | Callable[[Floats], Floats]
 RESAMPLES = 50_000  # of a bootstrap
 NAMES = ("iqm", "mean", "median", "optimality_gap", "run_mean")
-GAP_BELOW = 1.0  # the optimality gap's threshold: human level, for human-normalised scores
+GAP_BELOW = 1.0  # the optimality gap's threshold: human level, for human-normalized scores
 
 
 def iqm(values: ArrayLike) -> float:

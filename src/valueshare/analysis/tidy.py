@@ -14,9 +14,16 @@ from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
 from valueshare.text import k_text
 
+CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
-RUN = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")  # the columns that identify a run, where a table has them
+RUN_COLUMNS = (
+    "env",
+    *VARIANT,
+    *AGENT_SETTINGS,
+    "optimizer",
+    "seed",
+)  # the columns that identify a run, where a table has them
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
 
@@ -40,12 +47,12 @@ def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
     return table.with_columns(pl.when(value.is_finite()).then(value).alias(column))
 
 
-def compared(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
+def group_columns(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
     """The columns that make groups: the caller's, or those of `VARIANT` that the table has."""
     return tuple(by) if by is not None else tuple(name for name in VARIANT if name in table.columns)
 
 
-def chosen(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
+def select(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     """The rows of one algorithm: by its name, or by columns and their values."""
     wanted = {"algorithm": selection} if isinstance(selection, str) else dict(selection)
     require(table, *wanted)
@@ -54,13 +61,13 @@ def chosen(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     except pl.exceptions.PolarsError:  # a name where a number is wanted, say
         rows = table.clear()
     if rows.is_empty():
-        known = table.select(compared(table)).unique().sort(compared(table)).to_dicts()
-        there = "; ".join(named(row) for row in known)
-        raise InvalidInput(f"there are no runs of {named(wanted)}: choose one of {there}")
+        known = table.select(group_columns(table)).unique().sort(group_columns(table)).to_dicts()
+        there = "; ".join(group_label(row) for row in known)
+        raise InvalidInput(f"there are no runs of {group_label(wanted)}: choose one of {there}")
     return rows
 
 
-def named(row: Mapping[str, object]) -> str:
+def group_label(row: Mapping[str, object]) -> str:
     """A group in a few words: ib-dqn k=4."""
     words = [str(row["algorithm"])] if "algorithm" in row else []
     others = ((name, value) for name, value in row.items() if name != "algorithm")
@@ -76,10 +83,10 @@ def _shown(name: str, value: object) -> str:
 
 def selection_name(selection: Selection) -> str:
     """The name of one side of a comparison."""
-    return selection if isinstance(selection, str) else named(selection)
+    return selection if isinstance(selection, str) else group_label(selection)
 
 
-def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
+def group_values(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     """The finite values of each group, each run once, and notes on what is missing.
 
     Returns `*by, values, sizes, games, runs, left_out`, sorted by `by`: `values` are in the order of games, `sizes` the
@@ -91,7 +98,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     require(table, *by, "env", "seed", column)
     if table.is_empty():
         raise InvalidInput("the table has no rows: there is nothing to summarise")
-    _once(table, by)
+    _refuse_duplicate_runs(table, by)
     table = finite(table, column)
     games = (
         table.drop_nulls(column)
@@ -124,16 +131,16 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     return Estimate(groups, (*_missing(seeds, owners, expected), *_unscored(table, by, column, groups)))
 
 
-def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
+def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
     """Refuse a table with several rows of one run, and say what tells them apart."""
     keys = list(dict.fromkeys((*by, "env", "seed")))
     again = table.filter(pl.struct(keys).is_duplicated())
     if again.is_empty():
         return
-    others = [name for name in (*RUN, "step", "source") if name in table.columns and name not in keys]
+    others = [name for name in (*RUN_COLUMNS, "step", "source") if name in table.columns and name not in keys]
     varied = again.group_by(keys).agg(pl.col(others).n_unique())
     telling = [name for name in others if (varied[name] > 1).any()]
-    first = named(again.select(keys).row(0, named=True))
+    first = group_label(again.select(keys).row(0, named=True))
     if "step" in telling:
         way = "take one value per run first (run_auc, final_scores), or add 'step' to `by`"
     elif telling:
@@ -159,7 +166,7 @@ def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> 
     total = expected["expected"].sum()
     return [
         f"{who} lacks {rows['lacks'].sum():,} of {total:,} runs: "
-        + listed([f"{env} {lacks}" for env, lacks in rows.select("env", "lacks").iter_rows()])
+        + shorten_list([f"{env} {lacks}" for env, lacks in rows.select("env", "lacks").iter_rows()])
         for who, rows in by_group(short, owners)
     ]
 
@@ -204,10 +211,10 @@ def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFr
     if not by:
         return [("all runs", rows)]
     tables = rows.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
-    return [(named(group.select(by).row(0, named=True)), group) for group in tables]
+    return [(group_label(group.select(by).row(0, named=True)), group) for group in tables]
 
 
-def listed(items: Sequence[str], most: int = 5) -> str:
+def shorten_list(items: Sequence[str], most: int = 5) -> str:
     """A list in words that stays short; with semicolons where an item has a comma."""
     more = len(items) - most
     separator = "; " if any("," in item for item in items) else ", "

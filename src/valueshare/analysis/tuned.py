@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.resampling import bounds, resampled
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import require
+from valueshare.analysis.tidy import CI95, require
 
 Floats = NDArray[np.float64]
 INCREASE_RESAMPLES = 10_000
 CHOICES = ("best", "first_half_choice", "second_half_choice")
-MEAN = ("mean", "ci95_low", "ci95_high")
+MEAN = ("mean", *CI95)
 DIFFERENCE = ("difference", "difference_low", "difference_high")
 FROM_BEST = ("from_best", "from_best_low", "from_best_high")
 FAILED = pl.col("diverged") | pl.col("score").is_null()
@@ -61,7 +61,7 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
                     row |= _increase(scores, drawn, k, smallest)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
-    columns |= dict.fromkeys(("ci95_low", "ci95_high", "best_step_size", "mean_score"), pl.Float64)
+    columns |= dict.fromkeys((*CI95, "best_step_size", "mean_score"), pl.Float64)
     return pl.DataFrame(rows, columns | {"diverged_step_sizes": pl.Int64}).sort("regime", "k")
 
 
@@ -119,9 +119,7 @@ def tuned_scores(
     return table.select(group, *CHOICES, *numbers, *counts)
 
 
-def tuned_pair(
-    runs: pl.DataFrame, setting: str = "step_size", *, resamples: int = RESAMPLES, seed: int = 0
-) -> ChosenPair | None:
+def tuned_pair(runs: pl.DataFrame, setting: str = "step_size", *, resamples: int = RESAMPLES) -> ChosenPair | None:
     """The best k above the smallest, chosen together with its setting; None where there is one k.
 
     Takes the table of `tuned_scores`. Each half of the seeds chooses one pair of all of them, and the other half scores
@@ -132,7 +130,7 @@ def tuned_pair(
         return None
     numbered = runs.join(pairs.with_row_index("pair"), on=["k", setting])
     above = numbered.with_columns(above=pl.col("k") > pl.col("k").min())
-    row = tuned_scores(above, "above", "pair", resamples=resamples, seed=seed).row(-1, named=True)
+    row = tuned_scores(above, "above", "pair", resamples=resamples).row(-1, named=True)
     best, *choices = (None if row[name] is None else pairs.row(row[name]) for name in CHOICES)
     return ChosenPair(best, tuple(one for one in choices if one is not None), tuple(row[name] for name in DIFFERENCE))
 
@@ -202,7 +200,7 @@ def _increase(
     scores: Mapping[float, Floats], drawn: Mapping[float, Floats], k: float, smallest: float
 ) -> dict[str, float | None]:
     """The increase over the smallest k in percent, and its interval where no resampled mean of the smallest is 0."""
-    names = ("increase_percent", "ci95_low", "ci95_high")
+    names = ("increase_percent", *CI95)
     if k == smallest:
         return dict.fromkeys(names, 0.0)
     mean, plain = float(scores[k].mean()), float(scores[smallest].mean())

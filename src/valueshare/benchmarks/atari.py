@@ -43,7 +43,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 ROUNDS = 6  # of a loop and the bare emulators in turn: the machine's own speed changes
 FILLED = 128  # real steps; the rings are then filled with copies of them
@@ -92,7 +92,7 @@ def measure(
     fits = memory.check(need, place, "give fewer agents or a smaller replay-capacity")
     if compiled:
         check_compiler(place)
-    described = [f"{how_many(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}", device]
+    described = [f"{pluralize(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}", device]
     described += [*["compiled"] * compiled, *["TF32"] * tf32, f"replay {bench.replay_capacity:,}, full"]
     output.say(", ".join(described))
     output.say(f"memory: {fits}")

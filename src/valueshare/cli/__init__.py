@@ -138,11 +138,11 @@ def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
     tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):
-        tokens = [_whole(token) for token in tokens]
+        tokens = [_as_integer(token) for token in tokens]
     return convert(kind, tokens)
 
 
-def _whole(token: Token) -> Token:
+def _as_integer(token: Token) -> Token:
     """A token of a whole number without exponent and point."""
     if not any(sign in token.value for sign in ".eE"):
         return token

@@ -94,14 +94,14 @@ def exit_with(line: str, code: int) -> NoReturn:
 
 
 def persistent_location(folder: str | Path) -> Location:
-    """The folder or address that is meant; one that would end with the command is refused."""
+    """The folder or URL that is meant; one that would end with the command is refused."""
     if folder == "":
         raise InvalidInput("'' is not a folder: write its name, like runs/first")
     location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
             f"{location} is in this command's own memory, and would be gone with it: write a "
-            "folder, or an address that lasts"
+            "folder, or a URL that lasts"
         )
     return location
 

@@ -26,7 +26,7 @@ def evaluate(
     The episodes are added to evaluations.parquet in the run's folder. Its records, and its report, stay as they are.
 
     Args:
-        run: The run's folder or address; the agents have the weights of the last finished phase.
+        run: The run's folder or URL; the agents have the weights of the last finished phase.
         episodes: Episodes per agent.
         seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
         agents: Numbers of agents in the run's table, agents.parquet; left out: all.

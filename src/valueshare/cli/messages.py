@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Sequence
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -16,7 +15,9 @@ from cyclopts import (
 )
 
 from valueshare.cli.training import train
+from valueshare.errors import one_line
 from valueshare.population.other_names import canonical_name
+from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
 
@@ -47,7 +48,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
         case UnusedCliTokensError():
             return f"{command} takes no {unused[0]!r}: {_without(unused[0], error, options)}"
     error.verbose = False
-    return " ".join(str(error).split())
+    return one_line(error)
 
 
 def _options(error: CycloptsError) -> list[str]:
@@ -70,8 +71,8 @@ def _without(word: str, error: CycloptsError, options: Sequence[str]) -> str:
 def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
     """The command that is probably meant, or all that there are."""
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
-    near = get_close_matches(" ".join(words[:2]), known, 1) or get_close_matches(words[0], known, 1)
-    hint = f"did you mean {known[near[0]]}?" if near else f"write one of {', '.join(known.values())}"
+    near = suggestion(" ".join(words[:2]), known, 1) or suggestion(words[0], known, 1)
+    hint = near or f"write one of {', '.join(known.values())}"
     return f"there is no command {f'{group} {words[0]}'.strip()!r}: {hint}"
 
 
@@ -85,8 +86,7 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     ours = canonical_name(option.lstrip("-").replace("-", "_"))
     if ours is not None and (as_option := f"--{ours.replace('_', '-')}") in options:
         return f"{command} has no option {option}: it is called {as_option} here"
-    near = get_close_matches(option, options, 2)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"valueshare {command} --help has all"
+    hint = suggestion(option, options, 2) or f"valueshare {command} --help has all"
     return f"{command} has no option {option}: {hint}"
 
 

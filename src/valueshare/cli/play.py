@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.training import let_threads_sleep
+from valueshare.cli.training import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.signals import stop_on_signals
@@ -35,7 +35,7 @@ def play(
         max_steps: Steps after which an episode is cut off; left out: the environment's own limit.
         overwrite: Replace an existing file.
     """
-    let_threads_sleep()
+    set_passive_omp_wait()
     with stop_on_signals() as stop:
         try:
             from valueshare.video import record as videos
@@ -54,11 +54,11 @@ def play(
             overwrite=overwrite,
             on_step=stop.raise_if_requested,
         )
-    from valueshare.text import how_many
+    from valueshare.text import pluralize
     from valueshare.video.overlay import score_text
 
     for number, episode in enumerate(played.episodes, start=1):
-        steps = f"{how_many(episode.steps, 'step')}, {episode.ending}"
+        steps = f"{pluralize(episode.steps, 'step')}, {episode.ending}"
         print(f"episode {number}: score {score_text(episode.score)}, {steps}")
     if len(played.episodes) > 1:
         mean = sum(episode.score for episode in played.episodes) / len(played.episodes)
@@ -68,6 +68,6 @@ def play(
     recorded = played.video
     size = recorded.path.stat().st_size / 1e6
     print(
-        f"{recorded.path}: {how_many(recorded.frames, 'frame')}, {recorded.width}x{recorded.height}, "
+        f"{recorded.path}: {pluralize(recorded.frames, 'frame')}, {recorded.width}x{recorded.height}, "
         f"{recorded.rate:g} frames per second, {size:.1f} MB"
     )

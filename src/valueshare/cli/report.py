@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
-from valueshare.cli.training import let_threads_sleep
+from valueshare.cli.training import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
@@ -37,9 +37,9 @@ def report(
     PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
 
     Args:
-        runs: Run folders or addresses, or results of other programs; several are combined, or compared if they have the
+        runs: Run folders or URLs, or results of other programs; several are combined, or compared if they have the
             same agents.
-        out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or an address.
+        out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or a URL.
         figures: Names of figures; left out: all for which there are results.
         compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.
         resamples: Bootstrap resamples; fewer are faster but less precise.
@@ -89,7 +89,7 @@ def best(
     The best of many settings is partly luck: on the seeds that chose it, its score is too high.
 
     Args:
-        runs: Run folders or addresses, or other results that `valueshare report` reads; several are combined, or
+        runs: Run folders or URLs, or other results that `valueshare report` reads; several are combined, or
             compared if they have the same agents.
         metric: Score of an agent: auc, the mean over all its evaluations; final, the mean of the last three.
         resamples: Bootstrap resamples; fewer are faster but less precise.
@@ -105,7 +105,7 @@ def best(
     check_resamples(resamples)
     with reading_copies([persistent_location(run) for run in runs]) as copies:
         results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
-        notes = [copies.named(note) for note in results.notes]
+        notes = [copies.replace_paths(note) for note in results.notes]
     winners = winning_settings(with_runs_apart(with_k(results.table), results.about), metric, resamples=resamples)
     notes += check_halves(winners)
     print("\n".join(winner_lines(winners, metric)))
@@ -122,13 +122,13 @@ def watch(
     only, until Ctrl-C. The runs are not affected.
 
     Args:
-        runs: Run folders, addresses, or other results that `valueshare report` reads; several are combined.
+        runs: Run folders, URLs, or other results that `valueshare report` reads; several are combined.
         port: Port on 127.0.0.1; 0: any free port.
         no_clips: Do not render a few seconds of the best agent after each evaluation.
     """
-    let_threads_sleep()
+    set_passive_omp_wait()
     from valueshare.report.page.clips import Clips
-    from valueshare.report.page.live import Follower
+    from valueshare.report.page.live import PageUpdater
     from valueshare.report.page.server import server
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
@@ -138,8 +138,10 @@ def watch(
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
-        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
-        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
+        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.replace_paths)))
+        follower = PageUpdater(
+            copies.folders, fetch=fetch, replace_paths=copies.replace_paths, limit=max_result_size, clips=rendered
+        )
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, bound_port = serving.socket.getsockname()
         follower_thread = Thread(target=follower.follow, name=PAGE_THREAD, args=(stop,), daemon=True)
@@ -161,7 +163,7 @@ def paper_table(
     human_normalized: bool = False,
     format: Literal["text", "csv"] = "text",  # noqa: A002 (the name of the option)
 ) -> None:
-    """The paper's Atari scores: 57 games, 7 agents, and the IQM of their human-normalised scores.
+    """The paper's Atari scores: 57 games, 7 agents, and the IQM of their human-normalized scores.
 
     Args:
         human_normalized: Every score as (score - random) / (human - random).
@@ -178,9 +180,9 @@ def paper_table(
         return
     print("\n".join(_paper_table_lines(long, wide, decimals=2 if human_normalized else 1)))
     print()
-    kind = "Human-normalised scores" if human_normalized else "Scores"
+    kind = "Human-normalized scores" if human_normalized else "Scores"
     print(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
-    print("IQM: interquartile mean, over the 57 games, of human-normalised scores.")
+    print("IQM: interquartile mean, over the 57 games, of human-normalized scores.")
     print(scores.BASELINES)
 
 
@@ -192,8 +194,8 @@ def _paper_table_lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: 
     agents = wide.columns[1:]
     rows = [["game", *agents]]
     rows += [[game, *(f"{score:,.{decimals}f}" for score in scores)] for game, *scores in wide.iter_rows()]
-    normalised = long.partition_by("algorithm", as_dict=True)
-    levels = [iqm(normalised[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
+    normalized = long.partition_by("algorithm", as_dict=True)
+    levels = [iqm(normalized[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
     rows.append(["IQM", *(f"{level:.2f}" for level in levels)])
     lines = aligned(rows, right=True)
     rule = "-" * len(lines[0])

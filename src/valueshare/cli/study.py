@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, require_training, run_and_report
+from valueshare.cli.training import FAILED, command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import stop_on_signals
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
@@ -71,8 +71,8 @@ def reproduce(
     from valueshare.runs.storage.copies import synced_folder
 
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    whole = persistent_location(out) if running.plan else writable_location(out)
-    study_runs = _study_runs(study, whole, launcher, planned=running.plan)
+    location = persistent_location(out) if running.plan else writable_location(out)
+    study_runs = _study_runs(study, location, launcher, planned=running.plan)
     command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
@@ -98,20 +98,20 @@ def reproduce(
     if not succeeded:
         sys.exit(FAILED)
     if launcher.shard:
-        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
         return
-    with synced_folder(whole / "report") as report_folder:
+    with synced_folder(location / "report") as report_folder:
         written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)
-        print_written(written, whole / "report")
+        print_written(written, location / "report")
 
 
-def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
+def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
     """The runs of the study, or the part of each that is in the shard.
 
     A run of the same plan in its folder is resumed, and a folder with anything else is refused. What is only planned is
-    shown as new, and addresses are not read for it.
+    shown as new, and URLs are not read for it.
     """
-    from valueshare.runs.run_folder import check_absent
+    from valueshare.runs.run_folder import refuse_existing_run
     from valueshare.runs.shards import shard_plans
     from valueshare.starting import shard_location
 
@@ -120,10 +120,10 @@ def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, p
     for name, plan in zip(study.runs, plans, strict=True):
         if plan is None:
             continue
-        folder = shard_location(whole / name if name else whole, launcher)
-        stored = None if planned and isinstance(folder, Url) else held_plan(folder, plan, launcher)
+        folder = shard_location(location / name if name else location, launcher)
+        stored = None if planned and isinstance(folder, Url) else stored_plan(folder, plan, launcher)
         if stored is None and isinstance(folder, Path):
-            check_absent(folder, plan)
+            refuse_existing_run(folder, plan)
         if stored is None or planned:
             study_runs.append(StudyRun(name, plan, folder, begun=False))
         else:
@@ -141,7 +141,7 @@ def announce_atari(
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
-    from valueshare.resources import cluster_for, prepare
+    from valueshare.resources import cluster_for, prepare_launch
     from valueshare.runs.run_folder import stored_workers
 
     with cluster_for(execution.launcher) as cluster:
@@ -149,7 +149,7 @@ def announce_atari(
         for run in study_runs:
             workers = stored_workers(run.folder) if run.begun and isinstance(run.folder, Path) else 0
             prepared.append(
-                prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
+                prepare_launch(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
             )
         needs, refusal = _memory(prepared, execution, at_once=not running.plan)
         resumed = any(run.begun for run in study_runs)
@@ -159,8 +159,8 @@ def announce_atari(
             populations = list(plan.populations.values())
             sizes = [spec.agents.height for spec in populations]
             settings = populations[0].settings
-            agents, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
-            steps = how_many(settings.steps, "step")
+            agents, count = pluralize(sum(sizes), "agent"), pluralize(len(sizes), "population")
+            steps = pluralize(settings.steps, "step")
             print(
                 f"{run.name}: {agents} in {count} of at most {max(sizes)}, {steps} each and "
                 f"{evaluation_steps(settings):,} of evaluation"
@@ -177,14 +177,14 @@ def announce_atari(
             seconds += sum(sizes) * each / rate
             words = "given" if running.rate else "measured in this process"
             print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-        all_agents = how_many(sum(prepared_run.plan.agents.height for prepared_run in prepared), "agent")
+        all_agents = pluralize(sum(prepared_run.plan.agents.height for prepared_run in prepared), "agent")
         in_all = f", {_duration(seconds)}" if seconds else ""
         share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
         print(f"{study.name}: {all_agents} in all{share}{in_all}")
         print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
         deviations: Sequence[str] = study.deviations
         if not running.plan and study.scale != "paper":
-            count = how_many(len(deviations), "departure")
+            count = pluralize(len(deviations), "departure")
             deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
         print(*(f"not as in the paper: {sentence}" for sentence in deviations), sep="\n", flush=True)
         if refusal:

@@ -92,22 +92,22 @@ def tabular(
 
 
 def _run(
-    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, options: SweepLauncher
+    studies: Sequence[TabularStudy], location: Location, overwrite: bool, command: str, options: SweepLauncher
 ) -> None:
     """Run the studies and report them, or run one shard of their grid in a separate folder."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
     from valueshare.result_files import TRUSTED_LIMIT
-    from valueshare.runs.directory import holds, remove_leftovers, results_folder
+    from valueshare.runs.directory import holds, remove_staging_folders, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = LauncherOptions(**asdict(options))
     shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
-    out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
+    out, config = shard_folder(location, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
-        remove_leftovers(here)
+        remove_staging_folders(here)
         if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
             print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:
@@ -127,7 +127,7 @@ def _run(
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
-        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
     else:
         print_written(written, out / "report")
 

@@ -34,8 +34,8 @@ from valueshare.host_memory import refuse_without_memory
 from valueshare.population.settings import show_settings
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
-from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
-from valueshare.text import how_many, option_words
+from valueshare.signals import Stopped, StopRequest, exit_during_import, stop_on_signals
+from valueshare.text import option_words, pluralize
 
 if TYPE_CHECKING:
     from valueshare.runs.execution import ExecutionOptions
@@ -82,7 +82,7 @@ def train(
         k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.
         seeds: Agents per combination, with consecutive seeds.
         first_seed: First of these seeds.
-        out: Run folder, or address like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
+        out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
@@ -136,7 +136,7 @@ def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: Launche
     """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
-        run: The run's folder or address; with --shard, the folder that holds the shards.
+        run: The run's folder or URL; with --shard, the folder that holds the shards.
     """
     _resume(run, options, launcher)
 
@@ -144,10 +144,10 @@ def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: Launche
 def extend(run: RunFolder, /, *, steps: int, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Train a finished run for more steps; its schedules stay as they were.
 
-    With constant schedules the result is bit-identical to a run that had so many steps from the start.
+    With constant schedules the result is bit-identical to a run that had this number of steps from the start.
 
     Args:
-        run: The run's folder or address; with --shard, the folder that holds the shards.
+        run: The run's folder or URL; with --shard, the folder that holds the shards.
         steps: Steps per agent in total, more than the run has.
     """
     _resume(run, options, launcher, steps)
@@ -207,13 +207,13 @@ def run_and_report(
             exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
         run = None
     except OSError as error:
-        if not _is_there(folder):
+        if not _run_exists(folder):
             advice = "nothing was written"
         exit_with(f"{error.strerror or error}; {advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {advice}"
+        line = f"{pluralize(len(run.failures), 'population')} failed; the others are finished; {advice}"
         if not in_study:
             exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
@@ -222,14 +222,14 @@ def run_and_report(
         from valueshare.starting import summary
 
         print("\n".join(summary(run)))
-    elif not _is_there(folder):
+    elif not _run_exists(folder):
         exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
         exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
     return True
 
 
-def held_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
+def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
     """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
@@ -245,7 +245,7 @@ def held_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "P
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
-def _is_there(location: Location) -> bool:
+def _run_exists(location: Location) -> bool:
     """Whether a run is there; where a store does not respond, it is taken to be."""
     from valueshare.runs.storage.copies import stored_config
 
@@ -257,9 +257,9 @@ def _is_there(location: Location) -> bool:
 
 def require_training(extra: str = "train") -> None:
     """Import the package's training, which brings PyTorch, or say what to install."""
-    let_threads_sleep()
+    set_passive_omp_wait()
     try:
-        with loading():
+        with exit_during_import():
             import valueshare.training  # noqa: F401
     except ModuleNotFoundError as missing:
         raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
@@ -268,7 +268,7 @@ def require_training(extra: str = "train") -> None:
         raise
 
 
-def let_threads_sleep() -> None:
+def set_passive_omp_wait() -> None:
     """OpenMP's threads wait asleep, unless the caller has said otherwise; before PyTorch loads.
 
     Spinning, as they do by default, they take the cores from the environments' threads and from each other: on two busy

@@ -14,7 +14,7 @@ _OLD_ID = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")  # of Gymnasi
 
 
 class Game(NamedTuple):
-    """One game by its names, and the scores it is normalised with where there are any."""
+    """One game by its names, and the scores it is normalized with where there are any."""
 
     name: str
     rom: str

@@ -1,11 +1,9 @@
 """Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import get_args
 
-# They load the libraries of their environments on first use.
 from valueshare.envs import atari_games, envpool, gymnasium, gymnax
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari import AtariEnvironments, atari_spec
@@ -17,6 +15,9 @@ from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_n
 from valueshare.envs.minatar import MINATAR_GAMES, is_minatar, minatar_names, minatar_spec
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
+
+# They load the libraries of their environments on first use.
+from valueshare.text import suggestion
 
 __all__ = [
     "make_environments",
@@ -168,10 +169,8 @@ def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
     by_lower = {name.lower(): name for known in names.values() for name in known}
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
         return f": put its module before its name, like my_package:{env_id}"
-    near = [by_lower[match] for match in get_close_matches(env_id.lower(), by_lower)]
-    if near:
-        return f": did you mean {' or '.join(near)}?"
-    return f": no {' or '.join(KINDS[backend] for backend in names)} has a similar name"
+    none_near = f"no {' or '.join(KINDS[backend] for backend in names)} has a similar name"
+    return f": {suggestion(env_id.lower(), by_lower) or none_near}"
 
 
 def _either(names: Sequence[str]) -> str:

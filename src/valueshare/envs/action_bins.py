@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 MAX_ACTIONS = 4_096  # more would be a mistake: a network has one output per action
 MAX_DIMENSIONS = 12  # 2^12 actions
@@ -62,7 +62,7 @@ def action_count(name: str, space: object) -> int:
     if not isinstance(space, gymnasium.spaces.Box) or not bins:
         raise InvalidInput(f"{name} has actions {short_repr(space)}: {_advice(name, space)}")
     if space.shape != (len(bins),) or not _is_binnable(space):
-        dimensions = how_many(len(bins), "action dimension")
+        dimensions = pluralize(len(bins), "action dimension")
         raise InvalidInput(f"{name} has bins of {dimensions} and actions {short_repr(space)}: {_advice(name, space)}")
     return math.prod(bins)
 

@@ -4,13 +4,13 @@ The 57, with the scores of random play and of people, are package data. The othe
 """
 
 import re
-from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 
 from valueshare.data.games import Game as AtariGame
 from valueshare.data.games import benchmark_games, game_key, game_key_of_id
 from valueshare.errors import InvalidInput
+from valueshare.text import suggestion
 
 __all__ = ["AtariGame", "atari57", "atari_game", "is_atari", "known_names"]
 
@@ -29,9 +29,8 @@ def atari_game(name: str) -> AtariGame:
     game = _games_by_key().get(game_key(name))
     if game is None:
         plain = game_key_of_id(name)
-        near = [_games_by_key()[match].name for match in get_close_matches(plain, _games_by_key())]
-        near = near[:1] if plain in _games_by_key() else near
-        hint = f"did you mean {' or '.join(near)}?" if near else "none is near; write one as Pong"
+        names = {key: game.name for key, game in _games_by_key().items()}
+        hint = suggestion(plain, names, 1 if plain in names else 3) or "none is near; write one as Pong"
         raise InvalidInput(f"there is no Atari game {name!r}: {hint}")
     return game
 

@@ -7,10 +7,10 @@ Scores under different protocols are not comparable, so a protocol is printed (`
 import dataclasses
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import sha256
 
 from valueshare.errors import InvalidInput
+from valueshare.text import suggestion
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,6 @@ def atari_protocol(name: str | AtariProtocol | None = None) -> AtariProtocol:
         return name
     chosen = DEFAULT_PROTOCOL if name is None else name
     if chosen not in _PROTOCOLS:
-        near = get_close_matches(chosen.lower(), _PROTOCOLS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise InvalidInput(f"there is no Atari protocol {chosen!r}: {hint}There are {', '.join(_PROTOCOLS)}")
+        hint = f"{suggestion(chosen.lower(), _PROTOCOLS, 1)} There are {', '.join(_PROTOCOLS)}".strip()
+        raise InvalidInput(f"there is no Atari protocol {chosen!r}: {hint}")
     return _PROTOCOLS[chosen]

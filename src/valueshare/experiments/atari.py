@@ -21,7 +21,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import as_count
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 
 def atari_study(
@@ -131,7 +131,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
             tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
-    whole = plan_of(
+    unsplit = plan_of(
         concat_agents(tables),
         settings,
         "ale",
@@ -140,7 +140,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
         families=families(dict.fromkeys(specs, settings), specs),
         actions={game: spec.actions for game, spec in specs.items()},
     )
-    return split(whole, options.agents_at_once)
+    return split(unsplit, options.agents_at_once)
 
 
 def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
@@ -161,10 +161,10 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
         sentences.append(f"beta = {_listed(chosen.beta)} instead of {paper_beta}")
     if set(chosen.games) != set(paper.games):
         others = set(chosen.games) - set(paper.games)
-        count = f"{how_many(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"
+        count = f"{pluralize(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"
         sentences.append(count if others else f"{len(chosen.games)} of {len(paper.games)} games")
     if chosen.seeds != paper.seeds:
-        sentences.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
+        sentences.append(f"{pluralize(chosen.seeds, 'seed')} instead of {paper.seeds}")
     return sentences
 
 

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-from valueshare.envs.action_bins import split_bins
+from valueshare.envs import environment_spec
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 ENV, CONTINUOUS = "LunarLander-v3", "LunarLanderContinuous-v3"
 PAPER_K = (0.0, *(2.0**i for i in range(16)))  # 0, 1, 2, 4, ..., 32768
@@ -87,22 +87,22 @@ def lunarlander_study(
     chosen, settings, each = scaled(
         lunarlander_paper(), SCALES[name], scale, seeds=seeds, eval_episodes=eval_episodes, tf32=tf32
     )
-    actions = {}
-    if name == "lunarlander-actions":
-        actions = {env: split_bins(env).actions or 0 for env in (f"{CONTINUOUS}-bins{n}x{n}" for n in BINS[scale])}
+    binned = name == "lunarlander-actions"
+    envs = [f"{CONTINUOUS}-bins{n}x{n}" for n in BINS[scale]] if binned else [ENV]
+    actions = {env: environment_spec(env, "envpool").actions for env in envs}
     tables = [
         agent_table(
             env,
-            ACTIONS_ALGORITHMS if actions else "ib-dqn",
+            ACTIONS_ALGORITHMS if binned else "ib-dqn",
             seeds=range(chosen.seeds),
-            k=(*chosen.k, float(actions[env])) if actions else chosen.k,
+            k=(*chosen.k, float(actions[env])) if binned else chosen.k,
             agent_settings=each,
         )
-        for env in actions or (ENV,)
+        for env in envs
     ]
     agents = concat_agents(tables)
     sentences = deviations(agents, settings)
-    if actions:
+    if binned:
         counts = ", ".join(map(str, actions.values()))
         sentences.insert(0, f"LunarLander's two continuous engines in bins, {counts} actions, instead of its 4 actions")
     plan = plan_of(agents, settings, "envpool", actions=actions, **placement)
@@ -116,12 +116,12 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> list[str]:
     sentences = changed_settings(paper, settings, ("eval_envs", "checkpoint_interval"))
     ks, step_sizes = (agents[name].unique() for name in ("k", "step_size"))
     if set(ks) != set(PAPER_K):
-        sentences.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
+        sentences.append(f"{pluralize(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     if len(step_sizes) > 1:
         sentences.append(f"{len(step_sizes)} step sizes instead of {agent_settings.step_size:g} alone")
     fewest = min(agents.group_by("env", "algorithm", "k", "step_size").len()["len"])
     if fewest != PAPER_SEEDS:
-        sentences.append(f"{how_many(fewest, 'seed')} instead of {PAPER_SEEDS}")
+        sentences.append(f"{pluralize(fewest, 'seed')} instead of {PAPER_SEEDS}")
     phase = f"{settings.checkpoint_interval:,} steps, at the end of a phase"
     return [
         *sentences,

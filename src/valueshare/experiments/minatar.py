@@ -108,8 +108,10 @@ def minatar_study(
             for env in envs
         ]
     )
-    shared = families(dict.fromkeys(envs, settings), {env: environment_spec(env) for env in envs})
-    plan = plan_of(agents, settings, "numba", families=shared, **placement)
+    specs = {env: environment_spec(env) for env in envs}
+    shared = families(dict.fromkeys(envs, settings), specs)
+    actions = {env: spec.actions for env, spec in specs.items()}
+    plan = plan_of(agents, settings, "numba", families=shared, actions=actions, **placement)
     return Study("minatar", scale, {"": plan}, deviations(agents, settings))
 
 

@@ -97,7 +97,7 @@ class TabularStudy:
         return "episodes" if self.env == GRIDWORLD else "reward"
 
     @property
-    def case(self) -> float | None:
+    def gridworld_reward(self) -> float | None:
         """The step reward, in which the studies of a figure differ; None outside the gridworld."""
         return self.step_reward if self.env == GRIDWORLD else None
 

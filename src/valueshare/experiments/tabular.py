@@ -15,7 +15,7 @@ from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets
 from valueshare.runs.launcher_options import LauncherOptions, Shard
-from valueshare.schema import checked
+from valueshare.schema import validate_as
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -33,7 +33,7 @@ class TabularResult:
 
     studies: tuple[TabularStudy, ...]
     runs: pl.DataFrame  # one row per run and regime
-    norms: pl.DataFrame  # one row per case, k and step: each k at its best step size
+    norms: pl.DataFrame  # one row per study, k and step: each k at its best step size
     figure: pl.DataFrame  # step size chosen and scored on all seeds
     held_out: pl.DataFrame  # each half of the seeds scored at what the other half chose
     seconds: float  # of the sweeps in `runs`, without compilation
@@ -52,9 +52,9 @@ def study_mdp(study: TabularStudy) -> FiniteMDP:
     return copied_actions(mdp, study.action_copies)
 
 
-def case_columns(studies: Sequence[TabularStudy], study: TabularStudy, mdp: FiniteMDP) -> list[pl.Expr]:
+def study_columns(studies: Sequence[TabularStudy], study: TabularStudy, mdp: FiniteMDP) -> list[pl.Expr]:
     """The columns that tell a study from the others of a figure."""
-    columns = [pl.lit(study.case, pl.Float64).alias("step_reward")]
+    columns = [pl.lit(study.gridworld_reward, pl.Float64).alias("step_reward")]
     if several_action_sets(studies):
         columns.append(pl.lit(mdp.actions, pl.Int64).alias("actions"))
     return columns
@@ -90,29 +90,29 @@ def sweep_studies(
     if launcher.selected_shard is None:
         for table in tables:
             _refuse_divergence(table)
-    cases = [case_columns(studies, study, mdp) for study, mdp in zip(studies, mdps, strict=True)]
-    named = [table.with_columns(cases[cell.study]) for table, cell in zip(tables, cells, strict=True)]
+    columns = [study_columns(studies, study, mdp) for study, mdp in zip(studies, mdps, strict=True)]
+    named = [table.with_columns(columns[cell.study]) for table, cell in zip(tables, cells, strict=True)]
     return pl.concat(named), seconds
 
 
-def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
-    """The results of whole studies, from their runs: step sizes are chosen, and the chosen runs are followed again."""
+def summarize(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
+    """The results of studies, from all of their runs: step sizes are chosen, and the chosen runs are followed again."""
     norms, figure, held_out = [], [], []
     if runs.height != sum(study.rows for study in studies):
         raise ValueError("its runs are not those of its studies")
     for study in studies:
         mdp = study_mdp(study)  # one at a time: each may need much of the memory
-        case = case_columns(studies, study, mdp)
-        table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
+        columns = study_columns(studies, study, mdp)
+        table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in columns)
         keys = table.select("k", "step_size", "seed", "step")
         if not study.rows == table.height == keys.n_unique() or set(table["step"]) != set(study.record_steps):
             raise ValueError("its runs are not those of its studies")
         _refuse_divergence(table)
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
-        figure.append(chosen.with_columns(case))
-        held_out.append(tuned_increase(measured, held_out=True).with_columns(case))
-        norms.append(_norms(study, mdp, chosen).with_columns(case))
+        figure.append(chosen.with_columns(columns))
+        held_out.append(tuned_increase(measured, held_out=True).with_columns(columns))
+        norms.append(_norms(study, mdp, chosen).with_columns(columns))
     return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
 
 
@@ -134,7 +134,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
     if shard is not None:
         if shard.of > len(grid):
             raise InvalidInput(
-                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most so many shards"
+                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most as many shards"
             )
         first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
@@ -151,7 +151,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 def sweep_rows(text: str) -> bytes:
     """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
-    study = checked(values["study"], TabularStudy)
+    study = validate_as(values["study"], TabularStudy)
     mdp, threads = study_mdp(study), int(values["threads"])
     table = _sweep(study, mdp, values["k"], values["step_sizes"], study.record_steps, threads=threads)
     buffer = io.BytesIO()
@@ -170,7 +170,7 @@ def _on_cluster(
     studies: Sequence[TabularStudy], cells: Sequence[Cell], progress: bool, launcher: LauncherOptions
 ) -> list[pl.DataFrame]:
     """One table per cell, from tasks of one k and a few step sizes each."""
-    from valueshare.runs.workers.cluster import spread
+    from valueshare.runs.workers.cluster import map_on_cluster
 
     threads = max(1, launcher.ray_cpus)
     tasks = [
@@ -183,7 +183,9 @@ def _on_cluster(
         json.dumps({**cell._asdict(), "study": asdict(studies[cell.study]), "threads": threads}) for _, cell in tasks
     ]
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
-        results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))
+        results = map_on_cluster(
+            launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]]))
+        )
     tables = [pl.read_parquet(result) for result in results]
     return [
         pl.concat([table for table, (cell_number, _) in zip(tables, tasks, strict=True) if cell_number == number])

@@ -12,15 +12,14 @@ import torch
 
 from valueshare import host_memory
 from valueshare.errors import InvalidInput
-from valueshare.host_memory import is_out_of_memory
-from valueshare.host_memory import shown as shown  # for callers that print what is needed
+from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, all_tensors, initial_state, make_population, torch_dtype
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 # An EnvPool LunarLander is 105 to 125 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
 # 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
@@ -157,16 +156,16 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
         largest: Largest = "replay" if on_device else needs.largest
         on_host = needs._replace(largest=largest)
         _refuse_excess(on_host, needs.host_per_agent_of_gpu, fixed, host_free, "host memory", advice)
-    return f"{_terms(needs, device)}, {'unknown' if free is None else shown(free)} free"
+    return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
 def _terms(needs: Need, device: torch.device) -> str:
     """The memory needed in all: held by this process already, and to be allocated."""
-    whole = f"{shown(needs.total(device))} needed"
+    whole = f"{format_bytes(needs.total(device))} needed"
     if device.type != "cpu":
         return whole
-    agents = how_many(needs.agents, "agent")
-    return f"{whole} ({shown(needs.held)} held already, {shown(needs.growth(device))} for {agents})"
+    agents = pluralize(needs.agents, "agent")
+    return f"{whole} ({format_bytes(needs.held)} held already, {format_bytes(needs.growth(device))} for {agents})"
 
 
 def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
@@ -209,10 +208,10 @@ def _refuse_excess(needs: Need, each: int, fixed: int, free: int | None, kind: s
     on_host = kind != GPU_MEMORY
     if on_host and host_memory.is_address_limited():
         advice += ", or raise the limit of the address space (ulimit -v)"
-    held = f" beside {shown(needs.held)} held already" if on_host and needs.held else ""
+    held = f" beside {format_bytes(needs.held)} held already" if on_host and needs.held else ""
     raise DoesNotFit(
-        f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
-        f"{shown(agents * each + fixed)} of {kind}{held} and {shown(free)} are free: {fit:,} would "
+        f"{pluralize(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
+        f"{format_bytes(agents * each + fixed)} of {kind}{held} and {format_bytes(free)} are free: {fit:,} would "
         f"fit; {advice}",
         one_fits=fit > 0,
     )

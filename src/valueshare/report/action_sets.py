@@ -3,20 +3,21 @@
 Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
 from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import RUN, Estimate
+from valueshare.analysis.tidy import RUN_COLUMNS, Estimate
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.gains import gain_panels
-from valueshare.report.figures.style import look, paper_order
-from valueshare.report.findings import Interval, written
+from valueshare.report.figures.style import paper_order, series_style
+from valueshare.report.findings import Interval, format_interval
 from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
 FIGURE = "gain-against-actions"
@@ -62,7 +63,7 @@ def has_action_sets(data: ReportData) -> bool:
     rows = data.main.with_columns(_BASE_NAME)
     names = {env: _bins_of(env) for env in rows["env"].unique()}
     with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
-    others = [name for name in RUN if name in rows.columns and name not in (*_RUN, "optimizer")]
+    others = [name for name in RUN_COLUMNS if name in rows.columns and name not in (*_RUN, "optimizer")]
     optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
     return (
         len({name.env_id for name in names.values()}) == 1
@@ -88,6 +89,7 @@ def verdict(data: ReportData) -> list[str]:
     return sentences(gains_of(data).table) if has_action_sets(data) else []
 
 
+@lru_cache(maxsize=1)
 def gains_of(data: ReportData) -> Estimate:
     """The gains of the results of a report."""
     return gains(data.main.with_columns(_BASE_NAME, k="k_number"), data.resamples)
@@ -129,8 +131,10 @@ def sentences(table: pl.DataFrame) -> list[str]:
             lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
             continue
         differences = ((row, Interval.of(row, DIFFERENCE)) for row in others)
-        words = [f"{_label(row)} {written(difference)}" for row, difference in differences if difference is not None]
-        start = f"{plain['actions']} actions: AUC of DQN {written(score, sign=False)}; against it: "
+        words = [
+            f"{_label(row)} {format_interval(difference)}" for row, difference in differences if difference is not None
+        ]
+        start = f"{plain['actions']} actions: AUC of DQN {format_interval(score, sign=False)}; against it: "
         lines.append(f"{start}{', '.join(words) or 'nothing'}.")
     edges = [
         f"The best step size of {_label(row)} with {row['actions']} actions is the {row['end']} that was tried: "
@@ -141,13 +145,13 @@ def sentences(table: pl.DataFrame) -> list[str]:
 
 
 def _label(row: dict[str, Any]) -> str:
-    return look(row["algorithm"], row["k"], row["actions"]).label
+    return series_style(row["algorithm"], row["k"], row["actions"]).label
 
 
 def _figure(table: pl.DataFrame) -> Any:
     """A line per learner; IB-DQN(n) is one learner, whatever n is."""
     others = table.filter(pl.col("algorithm") != PLAIN)
-    looks = [look(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
+    looks = [series_style(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
     by_label = {one.label: one for one in looks}
     lines = others.select(
         "actions",

@@ -15,14 +15,14 @@ from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_g
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scales import NORMALISED, ScoreScale, dqn_scale, human_scale
+from valueshare.analysis.scales import NORMALIZED, ScoreScale, dqn_scale, human_scale
 from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
-from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, RUN, plain_of, split_settings
+from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
+from valueshare.report.figures.style import ATARI_ACTIONS, RUN_KEY, plain_of, split_settings
 from valueshare.report.notes import short_names
 from valueshare.text import K_IS_N
 
@@ -31,7 +31,7 @@ OTHERS = "other results"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReportData:
     """Tidy results; tables that several figures share are computed once."""
 
@@ -114,7 +114,7 @@ class ReportData:
 
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
-        pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
+        pairs = [(plain, v) for v in self.variants if (plain := baseline_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
@@ -128,24 +128,24 @@ class ReportData:
         return "AUC" if self.scale is None else f"{self.scale.word} AUC"
 
     @cached_property
-    def normalised(self) -> pl.DataFrame:
-        return self.normalise(self.main)
+    def normalized(self) -> pl.DataFrame:
+        return self.normalize(self.main)
 
-    def normalise(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def normalize(self, rows: pl.DataFrame) -> pl.DataFrame:
         assert self.scale is not None  # or the figure was refused
-        return self.scale.normalise(rows)
+        return self.scale.normalize(rows)
 
     @cached_property
     def curves(self) -> Estimate:
-        """IQM curves of the normalised score."""
+        """IQM curves of the normalized score."""
         return self.iqm(self.main)
 
     def iqm(self, rows: pl.DataFrame) -> Estimate:
         """IQM curves as far as they are over all games that an algorithm has."""
         assert self.scale is not None
-        curves = iqm_curves(self.normalise(rows), column=NORMALISED, resamples=self.resamples)
-        whole = over_all_games(curves.table)
-        return Estimate(whole.table, (self.scale.note, *curves.notes, *whole.notes))
+        curves = iqm_curves(self.normalize(rows), column=NORMALIZED, resamples=self.resamples)
+        complete = over_all_games(curves.table)
+        return Estimate(complete.table, (self.scale.note, *curves.notes, *complete.notes))
 
     def by_k(self, column: str) -> Estimate:
         """Means over training of the sweep for every k, with intervals over seeds.
@@ -164,8 +164,8 @@ class ReportData:
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
-        rows = self.normalised if column == NORMALISED else self.main.filter(pl.col("step") > 0)
-        sides = layered.named(), plain.named()
+        rows = self.normalized if column == NORMALIZED else self.main.filter(pl.col("step") > 0)
+        sides = layered.selection(), plain.selection()
         shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
         result = game_differences(means, *sides, column=column, resamples=self.resamples)
@@ -181,10 +181,9 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
     runs = run_names(results.about)
     if runs:
-        run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-        table = table.with_columns(run.alias(RUN))
+        table = table.with_columns(_run_of(runs))
     apart = bool(runs) and not repeats(table).is_empty()
-    table = _name_settings(table, [RUN] if apart else [])
+    table = _name_settings(table, [RUN_KEY] if apart else [])
     protocols = {settings.get("atari_protocol") for source in results.about for settings in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     full_actions = all(protocol.full_actions for protocol in known)
@@ -218,8 +217,12 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
     runs = run_names(about)
     if not runs or repeats(table).is_empty():
         return table
-    run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-    return table.with_columns(pl.format(f"{{}} {RUN}={{}}", "algorithm", run).alias("algorithm"))
+    return table.with_columns(pl.format(f"{{}} {RUN_KEY}={{}}", "algorithm", _run_of(runs)).alias("algorithm"))
+
+
+def _run_of(runs: Mapping[str, str]) -> pl.Expr:
+    """The column `run` of a table, from `run_names`."""
+    return pl.col("source").replace_strict(runs, return_dtype=pl.String).alias(RUN_KEY)
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
@@ -233,8 +236,8 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
     shared = []
     for (algorithm,), group in pairs.partition_by("algorithm", as_dict=True).items():
         counts = group["n"].unique()
-        whole = group.filter(k == pl.col("n"))["env"].n_unique() == group["env"].n_unique()
-        if len(counts) > 1 and whole and group.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
+        in_all_envs = group.filter(k == pl.col("n"))["env"].n_unique() == group["env"].n_unique()
+        if len(counts) > 1 and in_all_envs and group.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
             shared.append(algorithm)
     is_n = pl.col("algorithm").is_in(shared) & (k == n)
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))

@@ -12,41 +12,49 @@ from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
-from valueshare.analysis.scales import NORMALISED
+from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import VARIANT
+from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
 from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
+from valueshare.report.figure_requirements import (
+    ACTION_SETS,
+    ATARI,
+    FINAL,
+    ONE_ENV,
+    ONE_PANEL,
+    PAIR,
+    SCALE,
+    SCALE_OR_ONE_ENV,
+    SEVERAL_ENVS,
+    SEVERAL_K,
+    TWO_SETTINGS,
+    WITH_RMSPROP,
+    Requirement,
+    has_column,
+)
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
-from valueshare.report.figures.series import millions, seed_count
-from valueshare.report.figures.style import RED, Look, house_style, setting_text, split_settings
+from valueshare.report.figures.series import format_steps, seed_count
+from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings
 from valueshare.report.folder import Drawn
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
-MAX_GAMES = 10  # with a line each in one panel
-TOP_LEAST, TOP_MOST = 2.0, 100.0  # normalised scores up to which profiles go
+MIN_TOP, MAX_TOP = 2.0, 100.0  # normalized scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
 GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
 
 
-class Need(NamedTuple):
-    """A condition on results, and how to say it."""
-
-    text: str
-    met: Callable[[ReportData], bool]
-
-
 class FigureKind(NamedTuple):
     """A figure that some results allow."""
 
     draw: Callable[[ReportData], Content]
-    needs: tuple[Need, ...] = ()
+    needs: tuple[Requirement, ...] = ()
 
     def lacks(self, data: ReportData) -> str:
         """The first need that is not met, or nothing."""
@@ -81,7 +89,7 @@ def _mark_synthetic(figure: Figure) -> None:
     text = "synthetic records: no agent was trained"
     # Under the figure where it is measured when saved, else in its lower corner.
     position = "bottom" if figure.get_layout_engine() is None else "top"
-    with house_style():
+    with rc_style():
         figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
 
 
@@ -96,25 +104,25 @@ def _iqm(data: ReportData) -> Content:
     for line in aggregates.efficiency_lines(table, data.variants):
         sentence, more = _efficiency(data, line)
         caption, notes = f"{caption} {sentence}", (*notes, *more)
-    return aggregates.iqm_curves(table, n=data.n, word=data.scale.word), caption, notes
+    return aggregates.draw_iqm_curves(table, n=data.n, word=data.scale.word), caption, notes
 
 
 def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
     """IB-DQN(n) reaches the best of DQN at 12.5M [11M, 14M] of DQN's 50M timesteps; and notes."""
     rows = [
         # Where the curve is drawn: it ends where games are missing.
-        v.rows(data.normalised).join(v.rows(data.curves.table), on="step", how="semi")
+        v.rows(data.normalized).join(v.rows(data.curves.table), on="step", how="semi")
         for v in (line.sooner, line.plain)
     ]
-    sides = line.sooner.named(), line.plain.named()
-    interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
+    sides = line.sooner.selection(), line.plain.selection()
+    interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALIZED, resamples=data.resamples)
     row = interval.table.row(0, named=True)
-    low, high = ("never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high"))
+    low, high = ("never" if row[name] is None else format_steps(row[name]) for name in CI95)
     between = "" if row["reached"] is None else f" [{low}, {high}]"
-    step = "no step" if row["step"] is None else millions(row["step"])
+    step = "no step" if row["step"] is None else format_steps(row["step"])
     sentence = (
-        f"{line.sooner.look.label} reaches the best of {line.plain.look.label} at {step}{between} "
-        f"of {line.plain.look.label}'s {millions(row['last_step'])} timesteps."
+        f"{line.sooner.style.label} reaches the best of {line.plain.style.label} at {step}{between} "
+        f"of {line.plain.style.label}'s {format_steps(row['last_step'])} timesteps."
     )
     return sentence, interval.notes
 
@@ -126,15 +134,15 @@ def _rmsprop(data: ReportData) -> Content:
         f"The same with RMSprop and the Huber loss: interquartile mean over {_counted(rows)}, with "
         "95 % stratified bootstrap intervals."
     )
-    return aggregates.iqm_curves(table, n=data.n, title="RMSprop, Huber loss"), caption, notes
+    return aggregates.draw_iqm_curves(table, n=data.n, title="RMSprop, Huber loss"), caption, notes
 
 
 def _profiles(data: ReportData) -> Content:
     assert data.scale is not None
-    finals, missing = final_scores(data.normalised, NORMALISED)
-    top = float(max(TOP_LEAST, min(TOP_MOST, finals[NORMALISED].drop_nulls().to_numpy().max())))
+    finals, missing = final_scores(data.normalized, NORMALIZED)
+    top = float(max(MIN_TOP, min(MAX_TOP, finals[NORMALIZED].drop_nulls().to_numpy().max())))
     thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
-    table, notes = performance_profile(finals, thresholds, column=NORMALISED, resamples=data.resamples)
+    table, notes = performance_profile(finals, thresholds, column=NORMALIZED, resamples=data.resamples)
     caption = (
         f"Performance profiles over {_counted(data.main)}: the share of runs whose {data.scale.word} score, the mean "
         "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
@@ -145,13 +153,13 @@ def _profiles(data: ReportData) -> Content:
 
 
 def _by_game(
-    column: str, draw: Callable[[pl.DataFrame, Look, Look], Figure], caption: str
+    column: str, draw: Callable[[pl.DataFrame, SeriesStyle, SeriesStyle], Figure], caption: str
 ) -> Callable[[ReportData], Content]:
     """A figure of the pair's means over training in every game; the caption has their names."""
 
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
-        plain, layered = (variant.look for variant in data.pair)
+        plain, layered = (variant.style for variant in data.pair)
         table, notes = data.differences(column)
         if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
             notes = (
@@ -166,8 +174,8 @@ def _by_game(
 def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
-    plain, layered = (variant.look for variant in data.pair)
-    table, notes = data.differences(NORMALISED)
+    plain, layered = (variant.style for variant in data.pair)
+    table, notes = data.differences(NORMALIZED)
     caption = (
         f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
         "scale is logarithmic beyond ±0.1."
@@ -177,8 +185,8 @@ def _score_change(data: ReportData) -> Content:
 
 def _sensitivity(data: ReportData) -> Content:
     if data.scale is not None:
-        auc, notes = run_auc(data.normalise(data.sweep), NORMALISED)
-        figure = curves.sensitivity_by_game(auc.rename({NORMALISED: "value"}), data.scale.word)
+        auc, notes = run_auc(data.normalize(data.sweep), NORMALIZED)
+        figure = curves.sensitivity_by_game(auc.rename({NORMALIZED: "value"}), data.scale.word)
         caption = f"{data.scale.word} AUC against k. Shaded: one standard deviation over seeds."
         return figure, caption[0].upper() + caption[1:], (data.scale.note, *notes)
     by_k, notes = data.by_k("score")
@@ -194,7 +202,7 @@ def _against_k(column: str) -> FigureKind:
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return curves.against_k(table, column), caption, notes
 
-    return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
+    return FigureKind(content, (ONE_ENV, SEVERAL_K, has_column(column)))
 
 
 def _learning_curves(data: ReportData) -> Content:
@@ -246,29 +254,8 @@ def _sweep_name(data: ReportData) -> str:
 
 def _counted(rows: pl.DataFrame) -> str:
     """57 games with 5 seeds."""
-    return f"{how_many(rows['env'].n_unique(), 'game')} with {seed_count(rows)}"
+    return f"{pluralize(rows['env'].n_unique(), 'game')} with {seed_count(rows)}"
 
-
-def _has(column: str) -> Need:
-    return Need(f"the column {column}", lambda data: data.has(column))
-
-
-ATARI = Need("human-normalised scores (Atari games only)", lambda data: data.atari)
-SCALE = Need(
-    "normalised scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
-)
-ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
-SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)
-SEVERAL_K = Need("an algorithm with at least three k", lambda data: len(data.ks) > 2)
-PAIR = Need("an algorithm with the layer and the same without", lambda data: data.pair is not None)
-FINAL = Need(
-    "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
-)
-WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
-ACTION_SETS = Need("DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets)
-ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
-SCALE_OR_ONE_ENV = Need("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
-TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", swept_settings.has_scores)
 
 FIGURES: dict[str, FigureKind] = {
     "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
@@ -281,7 +268,7 @@ FIGURES: dict[str, FigureKind] = {
             "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
             "100 %, values are underestimated.",
         ),
-        (SEVERAL_ENVS, PAIR, _has("overestimation")),
+        (SEVERAL_ENVS, PAIR, has_column("overestimation")),
     ),
     "action-gap-increase": FigureKind(
         _by_game(
@@ -289,7 +276,7 @@ FIGURES: dict[str, FigureKind] = {
             bars.action_gap_increase,
             f"Increase of the relative action gap from {{plain}} to {{layered}}, clipped at {bars.GAP_CLIP:g}.",
         ),
-        (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
+        (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
     ),
     "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
     "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,)),
@@ -298,6 +285,6 @@ FIGURES: dict[str, FigureKind] = {
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
     action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
-    "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
+    "overestimation-curves": FigureKind(_overestimation, (has_column("overestimation"),)),
     "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ())),
 }

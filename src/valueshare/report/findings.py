@@ -10,11 +10,11 @@ from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scales import NORMALISED
-from valueshare.analysis.tidy import listed
+from valueshare.analysis.scales import NORMALIZED
+from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import Variant, game, plain_variant
+from valueshare.report.figures.series import Variant, baseline_variant, game
 from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
 
 READING = (
@@ -25,8 +25,6 @@ READING = (
         "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
     ),
 )
-
-ENDS = ("ci95_low", "ci95_high")  # columns of an interval
 
 
 class Interval(NamedTuple):
@@ -42,7 +40,7 @@ class Interval(NamedTuple):
         value, low, high = (row[name] for name in names)
         return None if value is None else cls(value, low, high)
 
-    def clear_of(self, other: float) -> int:
+    def sign_relative_to(self, other: float) -> int:
         """1 if all of the interval lies above a number, -1 if below, 0 if neither."""
         if self.low is None or self.high is None:
             return 0
@@ -65,8 +63,8 @@ class Comparison(NamedTuple):
     def direction(self) -> int:
         """1: x is higher; -1: lower; 0: no clear difference."""
         if self.difference is not None:
-            return self.difference.clear_of(0.0)
-        return self.improvement.clear_of(0.5)
+            return self.difference.sign_relative_to(0.0)
+        return self.improvement.sign_relative_to(0.5)
 
 
 class Verdict(NamedTuple):
@@ -81,18 +79,18 @@ class Verdict(NamedTuple):
         if not self.comparisons:
             return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
-            return [in_numbers(self.comparisons[0])]
+            return [sentence_with_numbers(self.comparisons[0])]
         higher, lower, unclear = ([one for one in self.comparisons if one.direction == side] for side in (1, -1, 0))
         first = "No comparison shows a difference."
         if higher or lower:
             largest = max(higher, key=_size) if higher else min(lower, key=_size)
-            first = f"The largest {'gain' if higher else 'loss'}: {in_numbers(largest)}"
+            first = f"The largest {'gain' if higher else 'loss'}: {sentence_with_numbers(largest)}"
         counts = [
             f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
             for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
             if some
         ]
-        against = {one.y.look.label for one in self.comparisons}
+        against = {one.y.style.label for one in self.comparisons}
         whom = f" with {against.pop()}" if len(against) == 1 else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
@@ -122,14 +120,14 @@ def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Va
     """
     if names:
         return [_pair(data, text) for text in names]
-    return [(v, plain_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
+    return [(v, baseline_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
-    names, sides = f"{x.look.label} and {y.look.label}", (x.named(), y.named())
-    column, table = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
+    names, sides = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
+    column, table = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
     rows, cut = shared_evaluations(table, *sides, column)
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."
@@ -145,10 +143,10 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
-        difference = Interval.of(row, ("difference", *ENDS))
+        difference = Interval.of(row, ("difference", *CI95))
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
-    improvement = Interval(*chance.select("value", *ENDS).row(0))
+    improvement = Interval(*chance.select("value", *CI95).row(0))
     first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
     return Comparison(x, y, envs, difference, values, improvement, what, notes)
@@ -157,16 +155,16 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
 def sentence(comparison: Comparison) -> str:
     """IB-DQN(4) scores higher than DQN."""
     words = {1: "scores higher than", -1: "scores lower than", 0: "cannot be told from"}
-    return f"{comparison.x.look.label} {words[comparison.direction]} {comparison.y.look.label}."
+    return f"{comparison.x.style.label} {words[comparison.direction]} {comparison.y.style.label}."
 
 
-def in_numbers(comparison: Comparison) -> str:
+def sentence_with_numbers(comparison: Comparison) -> str:
     """A comparison in a sentence with its interval."""
     envs, improvement = comparison.envs, comparison.improvement
     text = sentence(comparison)[:-1]
     if comparison.difference is not None and comparison.values is not None:
-        x, y = map(number, comparison.values)
-        text += f": {comparison.what} {x} against {y}, a difference of {written(comparison.difference)}"
+        x, y = map(format_number, comparison.values)
+        text += f": {comparison.what} {x} against {y}, a difference of {format_interval(comparison.difference)}"
     if improvement.low is not None:  # of single runs it says nothing
         text += f"; a run of it is the better one with probability {probability_text(improvement)}"
     if envs.height > 1:
@@ -179,23 +177,23 @@ def in_numbers(comparison: Comparison) -> str:
 
 def sides(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
-    low, high = (comparison.envs[name].cast(pl.Float64) for name in ENDS)  # all null has no type
+    low, high = (comparison.envs[name].cast(pl.Float64) for name in CI95)  # all null has no type
     return int((low > 0).sum()), int((high < 0).sum())
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Four digits at most, with a real minus."""
     size = abs(value)
     text = f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
     return text.replace("-", "−")
 
 
-def written(interval: Interval, *, sign: bool = True) -> str:
+def format_interval(interval: Interval, *, sign: bool = True) -> str:
     """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
     value, low, high = interval
     plus = "+" if sign and value > 0 else ""
     if low is None or high is None:
-        return f"{plus}{number(value)} (one seed: no interval)"
+        return f"{plus}{format_number(value)} (one seed: no interval)"
     return f"{plus}{interval_text(value, low, high)}"
 
 
@@ -213,7 +211,7 @@ def _names(some: Sequence[Comparison]) -> str:
     """Labels, or the k alone where only they differ."""
     if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
         return f"k = {', '.join(k_text(one.x.k) for one in some)}"
-    return listed([one.x.look.label for one in some], 8)
+    return shorten_list([one.x.style.label for one in some], 8)
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
@@ -229,7 +227,7 @@ def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
 def _variant(data: ReportData, text: str) -> Variant:
     """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one. dqn is ib-dqn:0."""
     algorithm, _, k = text.partition(":")
-    matches = [v for v in data.variants if v.look.label == text]
+    matches = [v for v in data.variants if v.style.label == text]
     matches = matches or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
     if not matches and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
         matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]

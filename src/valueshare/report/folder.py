@@ -1,7 +1,7 @@
 """The files of a report, the same for every kind of study.
 
-A new folder is written whole or not at all. In one that holds an earlier report, every file is replaced whole, with
-report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
+A new folder appears complete or not at all. In one that holds an earlier report, every file is replaced atomically,
+with report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
 itself, and the next report completes the folder. Figures and tables that the earlier report lists and the new one lacks
 are removed. Other files stay.
 """
@@ -20,13 +20,12 @@ from matplotlib.figure import Figure
 from valueshare.errors import InvalidInput
 from valueshare.files import (
     FULL,
-    make_parents,
+    atomic_write,
     reason,
     remove_empty,
     sync,
     sync_tree,
     write_json,
-    write_whole,
 )
 from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD, write_table
 from valueshare.report.figures.style import FORMATS, as_svg, save
@@ -34,15 +33,14 @@ from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
     refuse_links_between,
     refuse_links_in_run,
-    remove_leftovers,
-    staging_folder,
+    staged,
 )
-from valueshare.schema import FileName, Invalid, checked, read_config, read_object
+from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
 RUN_SUBFOLDERS = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 TABLE_KINDS = (".parquet", ".tex", ".md", ".csv")
-WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
+REPORT_CONTENTS = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
 NAME_TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
@@ -78,12 +76,12 @@ def write_files(folder: Path, report: Report) -> None:
     for name, table in report.tables.items():
         write_table(folder / name, table)
     for name, text in report.texts.items():
-        write_whole(folder / name, [text.encode()])
+        atomic_write(folder / name, [text.encode()])
     pictures = []
     for drawn in report.figures:
         _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
         pictures.append(drawn.picture(svg.read_bytes()))
-    write_whole(folder / "report.html", [report.page(pictures).encode()])
+    atomic_write(folder / "report.html", [report.page(pictures).encode()])
     about = {
         "verdict": report.verdict,
         "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in report.figures},
@@ -100,8 +98,8 @@ def check_output_folder(target: Path, within: Path | None = None) -> None:
     A target inside a run, or `within` a folder of results, must not be a symbolic link.
     """
     if within is not None:
-        refuse_links_between(within, target, *WRITTEN)
-    refuse_links_in_run(target, *WRITTEN)
+        refuse_links_between(within, target, *REPORT_CONTENTS)
+    refuse_links_in_run(target, *REPORT_CONTENTS)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is not an error here
@@ -119,27 +117,14 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
     for it. A target that cannot be written to, or has no room, is refused by name.
     """
-    new_parents: list[Path] = []
-    staging: Path | None = None
     with ExitStack() as stack:
-        try:
-            with named_in_errors(target):
-                new_parents = make_parents(target)
-                remove_leftovers(target)
-                place = target / "report" if target.is_dir() else target
-                remove_leftovers(place, follow=False)
-                staging = stack.enter_context(staging_folder(place))
-                staging.chmod(0o755)
-            with named_in_errors(target, only_below=staging):  # the work may read other files
-                yield staging
-            with named_in_errors(target):
-                sync_tree(staging)
-                _move_files(staging, target)
-        except BaseException:
-            if staging is not None:
-                shutil.rmtree(staging, ignore_errors=True)
-            remove_empty(new_parents)
-            raise
+        with errors_name(target):
+            staging = stack.enter_context(staged(target, target / "report" if target.is_dir() else target))
+        with errors_name(target, only_below=staging):  # the work may read other files
+            yield staging
+        with errors_name(target):
+            sync_tree(staging)
+            _move_files(staging, target)
 
 
 def _move_files(staging: Path, target: Path) -> None:
@@ -156,7 +141,7 @@ def _move_files(staging: Path, target: Path) -> None:
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        for place in places:  # that would stop the moves half way: the old report stays whole, too
+        for place in places:  # that would stop the moves half way: the old report stays intact, too
             number = errno.EISDIR if place.is_dir() else errno.EACCES
             if place.is_dir() or not os.access(place.parent, os.W_OK):
                 raise OSError(number, os.strerror(number), str(place))
@@ -176,8 +161,8 @@ def _listed_in(folder: Path) -> set[Path]:
     """The figures and tables that a folder's report.json lists; it is untrusted, so only plain names count."""
     try:
         about = read_object(folder / "report.json")
-        figures = checked(about.get("figures"), dict[FileName, Any])
-        tables = checked(about.get("tables", []), list[FileName])
+        figures = validate_as(about.get("figures"), dict[FileName, Any])
+        tables = validate_as(about.get("tables", []), list[FileName])
     except (OSError, Invalid):
         return set()
     files = {folder / "figures" / f"{name}.{kind}" for name in figures for kind in FORMATS}
@@ -192,11 +177,11 @@ def _move(file: Path, place: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        write_whole(place, [file.read_bytes()])  # the folder is a link to another disk
+        atomic_write(place, [file.read_bytes()])  # the folder is a link to another disk
 
 
 @contextmanager
-def named_in_errors(target: Path, only_below: Path | None = None) -> Iterator[None]:
+def errors_name(target: Path, only_below: Path | None = None) -> Iterator[None]:
     """Turn errors of the system into refusals that name the target.
 
     With `only_below`, only a full disk and failures with files below that folder.

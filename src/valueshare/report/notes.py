@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from valueshare.analysis.tidy import named
+from valueshare.analysis.tidy import group_label
 from valueshare.report.figures.series import Variant
 
-MOST_NAMES = 12  # in one note
+MAX_NAMES = 12  # in one note
 AFTER_NAME = (": ", " has ", " lacks ")  # how a note may continue after the name of an algorithm
 
 
@@ -15,7 +15,7 @@ def merged_notes(notes: Iterable[str], variants: Sequence[Variant]) -> list[str]
 
     `ib-dqn k=1: 2 rows ...` and `ib-dqn k=4: 2 rows ...` become `IB-DQN(1); IB-DQN(4): 2 rows ...`.
     """
-    labels = {named(variant.named()): variant.look.label for variant in variants}
+    labels = {group_label(variant.selection()): variant.style.label for variant in variants}
     kinds: dict[str, dict[str, str]] = {}  # notes by label, by the text after the name
     for note in notes:
         name = next((name for name in labels if note.startswith(tuple(f"{name}{after}" for after in AFTER_NAME))), None)
@@ -46,6 +46,6 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
 
 def _of_all(names: Sequence[str], text: str) -> str:
     """Several names, with semicolons: a text after a verb becomes one on each of them."""
-    more = len(names) - MOST_NAMES
-    listed = "; ".join(names[:MOST_NAMES]) + (f"; and {more:,} more" if more > 0 else "")
+    more = len(names) - MAX_NAMES
+    listed = "; ".join(names[:MAX_NAMES]) + (f"; and {more:,} more" if more > 0 else "")
     return f"{listed}{text}" if text.startswith(":") else f"{listed}: each{text}"

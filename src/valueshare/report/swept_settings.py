@@ -1,22 +1,23 @@
 """Runs in which two settings were swept: their grid as a map, and the best value of one for each value of the other."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.analysis.run_values import at_shared_steps, run_auc, with_divergence
-from valueshare.analysis.scales import NORMALISED
-from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
+from valueshare.analysis.scales import NORMALIZED
+from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
 from valueshare.report.data import ReportData
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
-from valueshare.report.figures.style import look, plain_of, without_settings
-from valueshare.text import how_many
+from valueshare.report.figures.style import plain_of, series_style, without_settings
+from valueshare.text import pluralize
 
-MOST_MAPS = 12  # in one figure
-MOST_VALUES = 40  # of one setting: more are not a grid, or none that can be read
+MAX_MAPS = 12  # in one figure
+MAX_VALUES = 40  # of one setting: more are not a grid, or none that can be read
 CAPTION = (
     "Mean score (AUC) of every combination of two swept settings. Outlined: the best of each value of the first "
     "setting, over all of these seeds. A cross: some agents diverged, and the combination is not a candidate. Hatched: "
@@ -35,7 +36,7 @@ class Grid(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{game(self.env)}, {look(self.algorithm, None).label}"
+        return f"{game(self.env)}, {series_style(self.algorithm, None).label}"
 
     @property
     def names(self) -> tuple[str, str]:
@@ -52,6 +53,7 @@ class HeldOutChoice(NamedTuple):
     pair: ChosenPair | None  # None where the first setting is not k, or has one value
 
 
+@lru_cache(maxsize=1)
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
     grids = [
@@ -69,11 +71,11 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in kept.columns}
     counts = kept.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
     swept = [name for name, count in zip(known, counts, strict=True) if count > 1]
-    if len(swept) != 2 or max(counts) > MOST_VALUES or kept["optimizer"].drop_nulls().n_unique() > 1:
+    if len(swept) != 2 or max(counts) > MAX_VALUES or kept["optimizer"].drop_nulls().n_unique() > 1:
         return None
     kept = kept.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
-    column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
-    identity = [name for name in RUN if name in kept.columns]
+    column, scored = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
+    identity = [name for name in RUN_COLUMNS if name in kept.columns]
     scored, wanted = scored.with_columns(k="k_number"), kept.select(identity).unique()
     evaluations = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
     values = with_divergence(run_auc(at_shared_steps(evaluations), column).table, evaluations)
@@ -114,15 +116,15 @@ def settings_map(grid: Grid) -> SettingsMap:
 def content(data: ReportData) -> tuple[Figure, str, tuple[str, ...]]:
     """Figure, caption and notes: a map for every environment and algorithm with two swept settings, up to twelve."""
     grids = find_grids(data)
-    left = len(grids) - MOST_MAPS
-    notes = [f"{how_many(left, 'map')} of swept settings not drawn: too many for one figure"] if left > 0 else []
+    left = len(grids) - MAX_MAPS
+    notes = [f"{pluralize(left, 'map')} of swept settings not drawn: too many for one figure"] if left > 0 else []
     for grid in grids:
         counts = grid.runs.group_by(grid.settings).len()["len"].to_list()
         if min(counts) < max(counts):
             notes.append(f"{grid.title}: combinations of settings have {min(counts)} to {max(counts)} runs")
         if missing := grid.runs["score"].null_count():
-            notes.append(f"{grid.title}: {how_many(missing, 'run')} without a score, whose settings are not chosen")
-    return settings_maps([settings_map(grid) for grid in grids[:MOST_MAPS]]), CAPTION, tuple(notes)
+            notes.append(f"{grid.title}: {pluralize(missing, 'run')} without a score, whose settings are not chosen")
+    return settings_maps([settings_map(grid) for grid in grids[:MAX_MAPS]]), CAPTION, tuple(notes)
 
 
 def has_scores(data: ReportData) -> bool:

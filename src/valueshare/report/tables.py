@@ -86,7 +86,7 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
 def to_latex(table: ScoreTable) -> str:
     """A tabular for booktabs, with a double line before quantile networks."""
     rules = "".join("||c" if i == table.first_quantile > 0 else "|c" for i in range(len(table.variants)))
-    names = [_tex(v.look.label).replace("(n)", "($n$)") for v in table.variants]
+    names = [_tex(v.style.label).replace("(n)", "($n$)") for v in table.variants]
     lines = [
         rf"\begin{{tabular}}{{@{{}}l{rules}@{{}}}}\toprule",
         " & ".join([r"\textbf{Environment}", *names]) + r" \\",
@@ -99,7 +99,7 @@ def to_latex(table: ScoreTable) -> str:
 
 
 def to_markdown(table: ScoreTable) -> str:
-    names = ["environment", *(v.look.label for v in table.variants)]
+    names = ["environment", *(v.style.label for v in table.variants)]
     rows = [[_markdown(env), *cells] for env, cells in _rows(table, lambda text: f"**{text}**")]
     text = _markdown_table(names, [False] + [True] * len(table.variants), rows)
     two_bold = 0 < table.first_quantile < len(table.variants)  # in a row, which would look like a mistake
@@ -110,7 +110,7 @@ def to_csv(table: ScoreTable) -> str:
     """All digits, nothing bold: for programs."""
     columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
     for i, variant in enumerate(table.variants):
-        columns[variant.look.label] = [row[i] for row in table.scores]
+        columns[variant.style.label] = [row[i] for row in table.scores]
     return csv_text(pl.DataFrame(columns, strict=False))
 
 
@@ -128,7 +128,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     named = named.join(scores, on=["game", *VARIANT], how="left", maintain_order="left")
     normal = human_normalized(named)
     theirs = human_normalized(named.drop("env"), "published")["human_normalized"]
-    labels = {(v.algorithm, v.k): v.look.label for v in find_variants(atari_means, n)}
+    labels = {(v.algorithm, v.k): v.style.label for v in find_variants(atari_means, n)}
     order = {label: index for index, label in enumerate(labels.values())}
     size = pl.when(pl.col("published") != 0).then(pl.col("published").abs())
     return (

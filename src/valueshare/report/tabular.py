@@ -5,14 +5,15 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import KIND, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.gains import gain_panels
-from valueshare.report.figures.style import ORANGE, RED, Look
-from valueshare.report.figures.tabular import norm_reduction, tuned_increase
+from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
+from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
 from valueshare.report.folder import Drawn, Report
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
@@ -23,10 +24,10 @@ from valueshare.result_files import SizeLimit
 NORMS = "norms"  # the name of a figure
 MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 CELL = ("step_reward", "actions", "regime", "k")  # the key of a table's rows; actions where studies differ in them
-INCREASE = ("increase_percent", "ci95_low", "ci95_high")
+INCREASE = ("increase_percent", *CI95)
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
-K_IS_N = pl.col("k") == pl.col("actions")
+K_EQUALS_N = pl.col("k") == pl.col("actions")
 TWO_REWARDS = (
     "The paper's text has a reward of 0 for every step but the last. With that reward, no "
     "increase stands out here. The paper's figure, over 20 % more episodes within "
@@ -89,7 +90,7 @@ def headlines(result: TabularResult) -> list[str]:
     lines = []
     for (reward,), rows in increases.filter(pl.col("regime") == regime).group_by("step_reward", maintain_order=True):
         start, plain = f"{_per_step(reward)}{regime:,} timesteps: ", min(rows["k"])
-        others = rows.filter(K_IS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
+        others = rows.filter(K_EQUALS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
         if others.is_empty():
             continue
         if several:
@@ -122,22 +123,22 @@ def _figures(result: TabularResult) -> list[Drawn]:
     study, measure = result.studies[0], result.studies[0].measured
     if several_action_sets(result.studies):
         return [_drawn_gains(result.held_out, measure)]
-    increase = tuned_increase(((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out)), measure=measure)
+    increase = draw_tuned_increase(((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out)), measure=measure)
     caption = (
         f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
     of_norms = "Norms of q, u and z along learning, and at the end against k."
-    name = "increase" if study.case is None else "gridworld"
+    name = "increase" if study.gridworld_reward is None else "gridworld"
     return [Drawn(name, increase, caption), Drawn(NORMS, norm_reduction(result.norms), of_norms)]
 
 
 def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
     """The gain of k = 1 and k = n over k = 0 against n: a row of panels per step reward, a panel per regime."""
     table = increases.rename({"increase_percent": "gain"})
-    lines = ((Look("k = 1", ORANGE), pl.col("k") == 1), (Look("k = n", RED), K_IS_N))
+    lines = ((SeriesStyle("k = 1", ORANGE), pl.col("k") == 1), (SeriesStyle("k = n", RED), K_EQUALS_N))
     rows = [
         [
-            (f"{_per_step(reward)}{regime:,} timesteps", [(look, of_regime.filter(which)) for look, which in lines])
+            (f"{_per_step(reward)}{regime:,} timesteps", [(style, of_regime.filter(which)) for style, which in lines])
             for (regime,), of_regime in of_reward.group_by("regime", maintain_order=True)
         ]
         for (reward,), of_reward in table.group_by("step_reward", maintain_order=True)
@@ -194,7 +195,7 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         "low",
         "high",
     )
-    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.case for each in result.studies))}
+    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.gridworld_reward for each in result.studies))}
     if several_action_sets(result.studies):
         settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
     about = {name: origin[name] for name in MADE_WITH if name in origin}

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.tidy import listed
-from valueshare.errors import InvalidInput
+from valueshare.analysis.tidy import shorten_list
+from valueshare.errors import InvalidInput, one_line
 from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
-from valueshare.experiments.tabular import TabularResult, concluded
+from valueshare.experiments.tabular import TabularResult, summarize
 from valueshare.files import write_json
 from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
-from valueshare.schema import Invalid, checked, read_config, read_object
+from valueshare.schema import Invalid, read_config, read_object, validate_as
 
 RUNS, ORIGIN = "records/runs.parquet", "provenance.json"
-MOST_UPDATES = 10**10  # for the norms of untrusted records: minutes. The largest study of this package has 10^9
+MAX_UPDATES = 10**10  # for the norms of untrusted records: minutes. The largest study of this package has 10^9
 
 
 class StoredStudy(NamedTuple):
@@ -49,11 +49,12 @@ def write_records(runs: pl.DataFrame, folder: Path, seconds: float, *, command: 
 
 def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
     """The tabular study, or all shards of one, in these folders; none where they are something else."""
-    studies = [each for path in paths for each in _stored_in(path)]
-    others = [path for path in paths if not _stored_in(path)]
-    whole = [each for each in studies if each.shard is None]
-    if whole and len(paths) > 1:
-        raise InvalidInput(f"{whole[0].folder} is a tabular study: report it alone")
+    by_path = {path: _stored_in(path) for path in paths}
+    studies = [each for found in by_path.values() for each in found]
+    others = [path for path, found in by_path.items() if not found]
+    unsharded = [each for each in studies if each.shard is None]
+    if unsharded and len(paths) > 1:
+        raise InvalidInput(f"{unsharded[0].folder} is a tabular study: report it alone")
     if studies and others:
         raise InvalidInput(
             f"{studies[0].folder} is a shard of a tabular study and {others[0]} is not: report the shards alone"
@@ -67,7 +68,7 @@ def _stored_in(path: Path) -> list[StoredStudy]:
         values = read_config(folder, skip_damaged=True) or {}
         if values.get("kind") == KIND and (folder == path or "shard" in values):
             with _damage_named(folder, "shard" in values):
-                config = checked(values, TabularConfig)
+                config = validate_as(values, TabularConfig)
             studies.append(StoredStudy(folder, parse_shard(config.shard) if config.shard else None, config.studies))
     return studies
 
@@ -95,7 +96,7 @@ def stored_result(
         if not 0 < seconds < math.inf:
             raise Invalid(f"its sweeps took {seconds:g} seconds")
         command = str(origins[0]["command"]).removesuffix(f" --shard {first.shard}")
-        return concluded(first.studies, pl.concat(tables), seconds), origins[0] | {"command": command}
+        return summarize(first.studies, pl.concat(tables), seconds), origins[0] | {"command": command}
 
 
 def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
@@ -111,7 +112,7 @@ def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
         raise InvalidInput(f"{twice[0]} and {twice[1]} are the same shard: give one of the two")
     missing = [f"{i}/{first.of}" for i in range(1, first.of + 1) if i not in numbers]
     if missing:
-        names = f"{listed(missing, 3)} of {parts[0].folder.parent}"
+        names = f"{shorten_list(missing, 3)} of {parts[0].folder.parent}"
         raise InvalidInput(f"shard {names} is missing: step sizes are chosen when all are there")
 
 
@@ -125,9 +126,9 @@ def _refuse_code_and_long_sweeps(study: StoredStudy) -> None:
                 f"{study.folder}: {each.env!r} needs the module {module!r}, which `report` does not import; {again}"
             )
     updates = sum(len(each.k) * each.seeds * each.steps * each.action_copies for each in study.studies)
-    if updates > MOST_UPDATES:
+    if updates > MAX_UPDATES:
         raise InvalidInput(
-            f"{study.folder}: its norms take more than {MOST_UPDATES:.0e} timesteps (times action copies), which "
+            f"{study.folder}: its norms take more than {MAX_UPDATES:.0e} timesteps (times action copies), which "
             f"`report` does not compute; {again}"
         )
 
@@ -148,6 +149,6 @@ def _damage_named(folder: Path, shard: bool) -> Iterator[None]:
     ) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
-        why = " ".join(str(error).split())
+        why = one_line(error)
         way = "run this shard again, --overwrite" if shard else "run its study again with --overwrite"
         raise InvalidInput(f"{folder} is damaged ({why}): {way}") from error

@@ -9,9 +9,9 @@ import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
-from valueshare.report.findings import Interval, number, written
+from valueshare.report.findings import Interval, format_interval, format_number
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.text import how_many, plain_number, plain_numbers
+from valueshare.text import plain_number, plain_numbers, pluralize
 
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 HALVES = (
@@ -49,7 +49,7 @@ def sentences(choice: HeldOutChoice) -> list[str]:
         lines += [*_pair(choice), *_by_k(choice)]
     seeds = choice.grid.runs["seed"].n_unique()
     if seeds < FEW_SEEDS:
-        few = f"Nothing can be concluded from {how_many(seeds, 'seed')}: run at least {FEW_SEEDS}."
+        few = f"Nothing can be concluded from {pluralize(seeds, 'seed')}: run at least {FEW_SEEDS}."
         return [few, *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
     return [*lines, _how_to_choose(choice), *_at_plain(choice), *_agreement(choice), *_edges(choice)]
 
@@ -72,8 +72,8 @@ def _pair(choice: HeldOutChoice) -> list[str]:
     who = f"both halves chose {chosen[0]}" if len(chosen) == 1 else f"the halves chose {' and '.join(chosen)}"
     text = (
         f"k > {plain}, chosen with its {second} on half of the seeds and scored on the other half, "
-        f"{words[difference.clear_of(0.0)]} k = {plain} at its own best {second}: a difference of the mean "
-        f"{choice.grid.score} of {written(difference)} ({who})."
+        f"{words[difference.sign_relative_to(0.0)]} k = {plain} at its own best {second}: a difference of the mean "
+        f"{choice.grid.score} of {format_interval(difference)} ({who})."
     )
     return [text]
 
@@ -88,7 +88,7 @@ def _by_k(choice: HeldOutChoice) -> list[str]:
     if score is None or not parts:
         return []
     start = f"Each k at its own best {choice.grid.names[1]}, against k = {plain_number(plain['k'])} "
-    return [f"{start}({choice.grid.score} {written(score, sign=False)}): {'; '.join(parts)}."]
+    return [f"{start}({choice.grid.score} {format_interval(score, sign=False)}): {'; '.join(parts)}."]
 
 
 def _how_to_choose(choice: HeldOutChoice) -> str:
@@ -135,7 +135,7 @@ def _at_plain(choice: HeldOutChoice) -> list[str]:
     where = f"At the {second} chosen for {first} = {plain_number(plain[name])}, {first} = {plain_number(best[name])}"
     if best["mean_at_plain"] == best["mean"]:
         return [f"{where} scores the same: it is its own best one."]
-    return [f"{where} scores {number(best['mean_at_plain'])} instead of {number(best['mean'])}."]
+    return [f"{where} scores {format_number(best['mean_at_plain'])} instead of {format_number(best['mean'])}."]
 
 
 def _agreement(choice: HeldOutChoice) -> list[str]:
@@ -186,7 +186,7 @@ def _sides(choice: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequ
     sides: dict[int, list[float]] = {}
     for row in rows:
         if (difference := Interval.of(row, names)) is not None:
-            sides.setdefault(difference.clear_of(0.0), []).append(row[choice.grid.settings[0]])
+            sides.setdefault(difference.sign_relative_to(0.0), []).append(row[choice.grid.settings[0]])
     return {side: _listed(choice, values) for side, values in sides.items()}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.text import aligned, how_many, interval_text
+from valueshare.text import aligned, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 HEADS = ("", "chosen by the lower seeds", "by the upper seeds", "score on the other half")
@@ -20,7 +20,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
     for (env,), env_winners in winners.group_by("env", maintain_order=True):
         rows = env_winners.to_dicts()
         first = rows[0]
-        size = f"{how_many(first['settings'], 'setting')}, {how_many(first['seeds'], 'seed')}"
+        size = f"{pluralize(first['settings'], 'setting')}, {pluralize(first['seeds'], 'seed')}"
         lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"

@@ -20,7 +20,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import find_verdict, pairs
-from valueshare.report.folder import Report, atomic_folder, check_output_folder, write_files
+from valueshare.report.folder import Report, atomic_folder, check_output_folder, errors_name, write_files
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
@@ -67,7 +67,7 @@ def write_report(
 ) -> Written:
     """Draw the figures that results allow; write their tables and the page.
 
-    The results are in folders, files or at addresses. `compare` names comparisons for the page's verdict, as
+    The results are in folders, files or at URLs. `compare` names comparisons for the page's verdict, as
     "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused, and
     so are tabular studies that need a module imported or a long computation, unless they are `trusted`.
     """
@@ -90,7 +90,7 @@ def write_report(
         with atomic_folder(folder) as staging:  # refuses before the work begins
             report = make()
             write_files(staging, report)
-        notes = () if tabular else tuple(copies.named(note) for note in report.notes)
+        notes = () if tabular else tuple(copies.replace_paths(note) for note in report.notes)
     figures = tuple(one.name for one in report.figures)
     return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
@@ -133,7 +133,8 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
 def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     """The report's folder, once it is known to be writable: `out`, or one inside a single run's."""
     if out is not None:
-        check_output_folder(out)
+        with errors_name(out):
+            check_output_folder(out)
         return out
     one = len(paths) == 1 and paths[0].is_dir()
     folder = paths[0] / "report" if one else Path("report")

@@ -1,1 +1,1 @@
-"""Plans, run folders, and the launchers that run a plan into a folder or at an address."""
+"""Plans, run folders, and the launchers that run a plan into a folder or at a URL."""

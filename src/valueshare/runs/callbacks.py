@@ -12,7 +12,7 @@ from valueshare.errors import InvalidInput, callback_failed, first_line
 from valueshare.runs.provenance import stored_provenance
 
 KEY = "callbacks"  # in provenance.json
-MOST = 16
+MAX_CALLBACKS = 16
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 Function = Callable[[pl.DataFrame, Any], object]  # of the evaluation's records, and the run so far
@@ -30,8 +30,8 @@ def resolve_callbacks(callbacks: Sequence[str | Function | Callback]) -> tuple[C
     """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise InvalidInput(f"callbacks = {callbacks!r}: give a list of functions, or of names like my_module:log")
-    if len(callbacks) > MOST:
-        raise InvalidInput(f"{len(callbacks)} callbacks: give at most {MOST}")
+    if len(callbacks) > MAX_CALLBACKS:
+        raise InvalidInput(f"{len(callbacks)} callbacks: give at most {MAX_CALLBACKS}")
     return tuple(map(_resolved, callbacks))
 
 
@@ -42,7 +42,7 @@ def resumed_callbacks(callbacks: Sequence[str | Function | Callback] | None, pro
     """
     if callbacks is None:
         callbacks = names = stored_provenance(provenance).get(KEY, [])
-        if not isinstance(names, list) or len(names) > MOST:
+        if not isinstance(names, list) or len(names) > MAX_CALLBACKS:
             raise InvalidInput(
                 f"{provenance} is damaged ({KEY} is not a short list of names): put it back, or delete it"
             )

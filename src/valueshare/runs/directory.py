@@ -1,4 +1,4 @@
-"""A results folder appears whole or not at all, and never replaces anything else.
+"""A results folder appears complete or not at all, and never replaces anything else.
 
 Results are written into a hidden folder beside their target, which is then moved there. A killed process leaves its
 folder behind, and the next command for the same target removes it: a process that writes into one holds its lock, which
@@ -40,41 +40,53 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     """A folder to write into, which is moved to `target` when the context ends well.
 
     Until then it is beside the target under another name, and all of it is synced before the move: a power cut leaves
-    the whole folder or none. Any error removes it, with the parents made for it. Results of other settings are replaced
-    only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind (the
-    config's `valueshare` and `kind`) is never touched.
+    all of the folder or none. Any error removes it, with the parents made for it. Results of other settings are
+    replaced only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind
+    (the config's `valueshare` and `kind`) is never touched.
     """
-    try:
-        _check_target(target, config, overwrite)
-        target = target.resolve()  # a link to a folder stays a link
-        new_parents = make_parents(target)
-    except OSError as error:
-        raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
     with ExitStack() as stack:
         try:
-            remove_leftovers(target)
-            staging = stack.enter_context(staging_folder(target))
+            _check_target(target, config, overwrite)
+            target = target.resolve()  # a link to a folder stays a link
+            staging = stack.enter_context(staged(target))
         except OSError as error:
-            remove_empty(new_parents)
-            raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
+            raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
+        write_json(staging / CONFIG, config)
+        yield staging
+        sync_tree(staging)
+        if overwrite and target.exists():
+            _replace(target, staging)
+        else:
+            _move(staging, target)
+        sync(target.parent)
+
+
+@contextmanager
+def staged(target: Path, beside: Path | None = None) -> Iterator[Path]:
+    """A staging folder beside the target, or `beside` another path, for the caller to move to the target.
+
+    If the work ends early, it is removed with the parents made for it.
+    """
+    new_parents = make_parents(target)
+    staging: Path | None = None
+    with ExitStack() as stack:
         try:
+            remove_staging_folders(target)
+            if beside is not None:
+                remove_staging_folders(beside, follow=False)
+            staging = stack.enter_context(staging_folder(beside or target))
             staging.chmod(0o755)
-            write_json(staging / CONFIG, config)
             yield staging
-            sync_tree(staging)
-            if overwrite and target.exists():
-                _replace(target, staging)
-            else:
-                _move(staging, target)
         except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
+            if staging is not None:
+                shutil.rmtree(staging, ignore_errors=True)
             remove_empty(new_parents)
             raise
-    for folder in (target.parent, *(parent.parent for parent in new_parents)):
-        sync(folder)
+    for parent in new_parents:
+        sync(parent.parent)
 
 
-def remove_leftovers(target: Path, *, follow: bool = True) -> None:
+def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
     """Remove the staging folders of killed processes for this target.
 
     A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 REFRESH_SECONDS = 0.25  # of the live display
 LINE_SECONDS = 60.0  # between plain lines within a phase
@@ -70,7 +70,7 @@ class Display:
         self._shown, self._steps[name] = name, step
         self._began.setdefault(name, (now, step))
         if not self._console.is_terminal and (not is_first or name in self._compiling):
-            say(self._console, self.line())
+            print_lines(self._console, self.line())
         self._refreshed = now
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
@@ -79,7 +79,7 @@ class Display:
         self._shown, self._steps[name], self._refreshed = name, max(step, self._steps[name]), self._clock()
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
-            say(self._console, self.line() + (self.scores() if records.height else ""))
+            print_lines(self._console, self.line() + (self.scores() if records.height else ""))
 
     def _note_compiled(self, name: str, step: int) -> None:
         """Count the rate of a compiled population from its first step after its first update."""
@@ -117,7 +117,7 @@ class Display:
         """One line: the population of the last callback, and how many run at once."""
         spec, step = self._specs[self._shown], self._steps[self._shown]
         number = list(self._specs).index(self._shown) + 1
-        agents = how_many(spec.agents.height, "agent")
+        agents = pluralize(spec.agents.height, "agent")
         words = [
             spec.label,
             f"population {number} of {len(self._specs)}",
@@ -167,7 +167,7 @@ class Display:
         return sum(self._steps[name] * spec.agents.height for name, spec in self._specs.items())
 
 
-def say(console: Console, *lines: str) -> None:
+def print_lines(console: Console, *lines: str) -> None:
     """Print lines as they are, whatever the width of the terminal."""
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

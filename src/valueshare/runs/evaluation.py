@@ -31,7 +31,7 @@ from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.setting import as_count, as_float, as_int
 from valueshare.tabular.progress import shown_progress
 
-MOST_EPISODES = 1_000_000  # of one agent
+MAX_EPISODES = 1_000_000  # of one agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
 
 
@@ -62,7 +62,7 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
     """Play, with the weights of the last finished phase; the episodes are returned, and kept with the run.
 
     Episodes that are there already, of the same agents, seeds and options, are replaced. A folder has one evaluation at
-    a time. Addresses have no locks: the file is read again after the last episode, so that episodes of another
+    a time. URLs have no locks: the file is read again after the last episode, so that episodes of another
     evaluation are lost only if both upload it at the same moment.
     """
     with working_copy(location) as copy:
@@ -84,8 +84,8 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
 def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """The episodes of the chosen agents, one row each."""
     episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
-    if episodes > MOST_EPISODES:
-        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
+    if episodes > MAX_EPISODES:
+        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
     as_count("seeds_from + episodes", first + episodes)
     if options.epsilon is not None and not 0 <= as_float("epsilon", options.epsilon) <= 1:
         raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")

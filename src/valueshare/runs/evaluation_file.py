@@ -9,14 +9,14 @@ from pathlib import Path
 import polars as pl
 
 from valueshare.analysis.intervals import mean_intervals
-from valueshare.errors import InvalidInput
-from valueshare.files import remove_leftovers
+from valueshare.errors import InvalidInput, one_line
+from valueshare.files import remove_temporary_files
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.storage.remote import Copy
 from valueshare.runs.variants import label, variant_columns
-from valueshare.text import how_many, interval_text
+from valueshare.text import interval_text, pluralize
 
 SCHEMA = pl.Schema(
     {
@@ -37,7 +37,7 @@ KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # of an episode
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of the file; a run that is being trained may be evaluated meanwhile."""
     with locked(folder / EVALUATIONS_LOCK, f"{folder} is being evaluated by another process: let it end"):
-        remove_leftovers(folder, re.compile(re.escape(EVALUATIONS)))
+        remove_temporary_files(folder, re.compile(re.escape(EVALUATIONS)))
         yield
 
 
@@ -49,7 +49,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     except FileNotFoundError:
         return SCHEMA.to_frame()
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        raise _damaged(path, " ".join(str(error).split())) from error
+        raise _damaged(path, one_line(error)) from error
     if table.schema != SCHEMA:
         raise _damaged(path, "it has other columns than it should")
     required = [name for name in SCHEMA if name != "overestimation"]
@@ -71,7 +71,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
 
 
 def fetched_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
-    """The same of a run that may be at an address.
+    """The same of a run that may be at a URL.
 
     Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
     once more.
@@ -96,7 +96,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
     columns = variant_columns(agents)
     scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
     table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
-    each = how_many(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
+    each = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
     order = table.select(columns).unique(maintain_order=True)
     lines = []
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
@@ -104,7 +104,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
             text = f"{row['mean']:,.1f} (no interval)"
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
-        lines.append(f"{row['env']} {label(row)}: mean score {text}, {how_many(row['agents'], 'agent')}, {each} each")
+        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {each} each")
     return lines
 
 

@@ -39,7 +39,7 @@ class ExecutionOptions:
     launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
     callbacks: Sequence[str | Function | Callback] | None = None
-    url: Url | None = None  # the address of the run, if its folder is a copy
+    url: Url | None = None  # the URL of the run, if its folder is a copy
 
     def __post_init__(self) -> None:
         if not isinstance(self.launcher, LauncherOptions):
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
     reason: str | None = None  # of a failure; None where it finished or was stopped
 
 
-class Callbacks(NamedTuple):
+class ProgressHooks(NamedTuple):
     """Called with the progress of populations, by name."""
 
     on_step: Callable[[str, int], None] = lambda name, step: None
@@ -105,7 +105,7 @@ class Launcher(Protocol):
         """One line on how long the rest will take, if it is known or `measure` is set."""
         return None
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
         """Run every population; `on_end` is called once for each that began."""
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:

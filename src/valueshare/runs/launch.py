@@ -7,8 +7,8 @@ import polars as pl
 
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
-from valueshare.runs.display import Display, say
-from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
+from valueshare.runs.display import Display, print_lines
+from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks
 from valueshare.runs.logs import TensorBoardLog, WandbLog
 from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run
@@ -24,7 +24,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     if "tensorboard" in execution.log:
         logs.append(TensorBoardLog(folder, plan.agents, records))
     if "wandb" in execution.log:
-        logs.append(WandbLog(folder, plan, records, lambda line: say(console, line)))
+        logs.append(WandbLog(folder, plan, records, lambda line: print_lines(console, line)))
     outcomes: dict[str, Outcome] = {}
     run_callbacks, logged = execution.resolved_callbacks, records
 
@@ -42,13 +42,13 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
         outcomes[name] = outcome
         display.end(name, finished=outcome.finished)
         if outcome.reason is not None:
-            say(console, f"{name} failed: {outcome.reason}")
+            print_lines(console, f"{name} failed: {outcome.reason}")
 
-    callbacks = Callbacks(
+    callbacks = ProgressHooks(
         on_step=display.on_step,
         on_phase=on_phase,
         on_end=on_end,
-        on_note=lambda line: say(console, line),
+        on_note=lambda line: print_lines(console, line),
         is_due=display.is_due,
         should_stop=execution.poll_stop,
     )
@@ -59,7 +59,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
         for log in logs:
             log.close()
     if (line := launcher.time_taken(plan, folder, time.monotonic() - began)) is not None:
-        say(console, line)
+        print_lines(console, line)
     finished = all(name in outcomes and outcomes[name].finished for name in plan.populations)
     failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
     return Run(location, plan.agents, run_folder.read_records(folder), finished, failures)

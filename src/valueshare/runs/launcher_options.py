@@ -14,7 +14,7 @@ from valueshare.files import refuse_link
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count, as_float
 
-_MOST_SHARDS = 100_000
+_MAX_SHARDS = 100_000
 
 
 class Shard(NamedTuple):
@@ -83,8 +83,8 @@ def parse_shard(text: str) -> Shard:
     if match is None:
         raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
     number, of = int(match[1]), int(match[2])
-    if not 1 <= of <= _MOST_SHARDS:
-        raise InvalidInput(f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards")
+    if not 1 <= of <= _MAX_SHARDS:
+        raise InvalidInput(f"shard = {text!r}: write between 1 and {_MAX_SHARDS:,} shards")
     if not 1 <= number <= of:
         raise InvalidInput(f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}")
     return Shard(number, of)

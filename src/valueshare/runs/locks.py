@@ -20,18 +20,18 @@ LOCK = ".lock"
 EVALUATIONS_LOCK = ".evaluations.lock"  # of episodes after training, which may be played while the run still trains
 
 
-class Taken(InvalidInput):
+class LockHeld(InvalidInput):
     """Another process holds the lock."""
 
 
-def held(folder: Path) -> AbstractContextManager[None]:
+def lock_run(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock of a run's folder while it is written to."""
     return locked(folder / LOCK, f"{folder} is being trained by another process: let it end")
 
 
 @contextmanager
 def locked(path: Path, refusal: str = "", wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`, with this message."""
+    """Hold the lock of a file, which is made if need be; `LockHeld` after `wait_seconds`, with this message."""
     refuse_link(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     deadline = time.monotonic() + wait_seconds
@@ -42,7 +42,7 @@ def locked(path: Path, refusal: str = "", wait_seconds: float = 0.0) -> Iterator
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise Taken(refusal or f"{path} is in use") from None
+                    raise LockHeld(refusal or f"{path} is in use") from None
                 time.sleep(0.2)
             except OSError as error:
                 raise InvalidInput(
@@ -59,5 +59,5 @@ def is_taken(path: Path) -> bool:
     try:
         with locked(path):
             return False
-    except Taken:
+    except LockHeld:
         return True

@@ -22,7 +22,7 @@ from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.storage.remote import PROVENANCE
 from valueshare.runs.variants import label, variant_columns
 
-MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
+LOGGED_METRICS = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
 PROJECT = "valueshare"  # of Weights & Biases, unless WANDB_PROJECT names another
 STEP = "step"
 
@@ -108,12 +108,12 @@ def curve_points(agents: pl.DataFrame, records: pl.DataFrame) -> list[tuple[str,
     means = (
         records.join(agents.select("agent", *columns), on="agent")
         .group_by(*columns, "step")
-        .agg(pl.col(MEASURES).mean())
+        .agg(pl.col(LOGGED_METRICS).mean())
         .sort(*columns, "step")
     )
     return [
         (f"{measure}/{row['env']} {label(row)}", row["step"], row[measure])
         for row in means.to_dicts()
-        for measure in MEASURES
+        for measure in LOGGED_METRICS
         if row[measure] is not None
     ]

@@ -18,11 +18,12 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
-from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
+from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
 from valueshare.setting import as_count
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
+OPTIONAL = ("families", "chunks", "shard", "actions")  # fields of config.json that are left out where they are empty
 CHOSEN_AT_START = ("device", "compile")  # unless they are given
 
 
@@ -49,7 +50,7 @@ class Plan:
     extended_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
-    def whole_populations(self) -> dict[str, PopulationSpec]:
+    def unsplit_populations(self) -> dict[str, PopulationSpec]:
         """The populations by name before any of them is split."""
         family = {env: self.families.get(env, env) for env in self.settings}
         return {
@@ -61,8 +62,8 @@ class Plan:
     def populations(self) -> dict[str, PopulationSpec]:
         """The populations that run, by name, in the order of the table."""
         specs = {}
-        for name, whole in self.whole_populations.items():
-            agents, count = whole.agents, self.chunks.get(name, 1)
+        for name, unsplit in self.unsplit_populations.items():
+            agents, count = unsplit.agents, self.chunks.get(name, 1)
             for chunk in range(count):
                 start, end = (agents.height * number // count for number in (chunk, chunk + 1))
                 chunk_name = name if count == 1 else f"{name}-{chunk}"
@@ -76,9 +77,7 @@ class Plan:
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
-    optional: dict[str, Any] = {
-        name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")
-    }
+    optional: dict[str, Any] = {name: getattr(plan, name) for name in (*OPTIONAL, "extended_from")}
     optional["protocols"] = {
         env: {"name": settings.atari_protocol, "digest": atari_protocol(settings.atari_protocol).digest}
         for env, settings in plan.settings.items()
@@ -102,7 +101,7 @@ def config(plan: Plan) -> dict[str, Any]:
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
     """The plan that config.json describes, with every value checked."""
-    stored = checked(values, TrainingConfig)
+    stored = validate_as(values, TrainingConfig)
     check_table(agents)
     plan = Plan(
         agents=agents,
@@ -111,10 +110,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         device=stored.device,
         compiled=stored.compile,
         network=stored.network,
-        families=stored.families,
-        chunks=stored.chunks,
-        shard=stored.shard,
-        actions=stored.actions,
+        **{name: getattr(stored, name) for name in OPTIONAL},
         extended_from={env: tuple(steps) for env, steps in stored.extended_from.items()},
     )
     if unknown := set(agents["env"]) - plan.settings.keys():
@@ -124,29 +120,29 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         if not earlier or sorted(set(steps)) != steps:
             raise Invalid(f"extended_from of {env} does not grow to its steps")
     for name, count in plan.chunks.items():
-        whole = plan.whole_populations.get(name)
-        height = whole.agents.height if whole else 0
+        unsplit = plan.unsplit_populations.get(name)
+        height = unsplit.agents.height if unsplit else 0
         if count > height:
             raise Invalid(f"chunks of {name}: {count}, and it has {height} agents")
     return plan
 
 
-def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by its name; 0: no limit. A finer split stays."""
-    if not most:
+def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
+    """The plan with at most `limit` agents per population, or by its name; 0: no limit. A finer split stays."""
+    if not limit:
         return plan
     chunks = dict(plan.chunks)
-    for name, whole in plan.whole_populations.items():
-        agents = whole.agents.height
-        limit = most if isinstance(most, int) else most.get(name, agents)
-        count = max(chunks.get(name, 1), -(-agents // limit))
+    for name, unsplit in plan.unsplit_populations.items():
+        agents = unsplit.agents.height
+        largest = limit if isinstance(limit, int) else limit.get(name, agents)
+        count = max(chunks.get(name, 1), -(-agents // largest))
         if count > 1:
             chunks[name] = count
     return replace(plan, chunks=chunks)
 
 
 def extended(plan: Plan, steps: int) -> Plan:
-    """The plan with so many steps in total; its schedules, of epsilon and of the step size, stay as they were."""
+    """The plan with `steps` steps in total; its schedules, of epsilon and of the step size, stay as they were."""
     steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
@@ -163,7 +159,7 @@ def extended(plan: Plan, steps: int) -> Plan:
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting in which two configurations differ, in words; None where none does."""
     try:
-        checked(stored, TrainingConfig)
+        validate_as(stored, TrainingConfig)
     except Invalid as error:
         raise InvalidInput(f"config.json is damaged ({error}): {OTHER_OUT}") from error
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
@@ -188,8 +184,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     plain = {k: value for k, value in values.items() if k not in ("settings", "chunks", "actions")}
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
-        whole = (defaults | settings).items()
-        plain |= {f"{name} of {env}": v for name, v in whole if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
+        complete = (defaults | settings).items()
+        plain |= {f"{name} of {env}": v for name, v in complete if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
     return plain
 
 

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from torch import nn
 
 from valueshare.envs import atari_protocol, environment_spec
@@ -25,7 +23,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import as_int
-from valueshare.text import how_many, option_words, ranges
+from valueshare.text import suggestion
 
 
 def make_plan(
@@ -142,101 +140,12 @@ def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
     return preset._replace(settings=replace(preset.settings, **shared))
 
 
-def described(plan: Plan) -> list[str]:
-    """The agents, populations and steps of a plan, in a few lines."""
-    specs = plan.populations.values()
-    lines = []
-    for label in dict.fromkeys(spec.label for spec in specs):
-        same_label = [spec for spec in specs if spec.label == label]
-        agents = how_many(sum(spec.agents.height for spec in same_label), "agent")
-        count = how_many(len(same_label), "population")
-        steps = how_many(same_label[0].settings.steps, "step")
-        lines.append(f"{label}: {agents} in {count}, {steps} each")
-        if same_label[0].settings.never_learns:
-            lines.append(
-                f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
-                f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
-            )
-    agents = how_many(plan.agents.height, "agent")
-    in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
-    return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all"]
-
-
-def in_full(plan: Plan) -> list[str]:
-    """A plan with every setting that applies, as options of the command line.
-
-    Options that all environments have in common come first, then those in which some differ.
-    """
-    options = {env: _options(plan, env) for env in plan.settings}
-    first = next(iter(options.values()))
-    shared = [option for option in first if all(option in env_options for env_options in options.values())]
-    blocks = {tuple(shared): list(options)}
-    for env, env_options in options.items():
-        blocks.setdefault(tuple(option for option in env_options if option not in shared), []).append(env)
-    lines = described(plan)
-    for block, envs in blocks.items():
-        if block:
-            named = ", ".join(f"{env} ({plan.backends[env]})" for env in envs)
-            lines += ["", named, *(f"  {option}" for option in block)]
-    return lines
-
-
-def _options(plan: Plan, env: str) -> list[str]:
-    """The settings of an environment that apply, as options of the command line."""
-    settings, agents = plan.settings[env], plan.agents.filter(pl.col("env") == env)
-    names = ("algorithm", "k", *PER_AGENT)
-    values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
-    seeds = agents["seed"].unique().sort().to_list()
-    # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
-    complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
-    described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-    if described_by_options:
-        values |= {"seeds": len(seeds), "first_seed": seeds[0]}
-    values |= settings.to_json()
-    unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
-    options = [
-        " ".join(option_words(name, value))
-        for name, value in values.items()
-        if name not in unused and value is not None
-    ]
-    if not described_by_options:
-        options.append(f"{agents.height} of these agents, with seeds {ranges(agents['seed'])}")
-    return options
-
-
-def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
-    """The settings that a run with these settings and algorithms does not read."""
-    used = set(algorithms)
-    unused = {
-        **{name: not used & set(readers) for name, readers in _readers().items()},
-        "loss": all(ALGORITHMS[name].quantile_counts.learn for name in used),  # theirs is the quantile Huber loss
-        "adam_betas": settings.optimizer != "adam",
-        "rmsprop_decay": settings.optimizer != "rmsprop",
-        "eval_episodes": settings.eval_episodes == 0,
-        "eval_timesteps": settings.eval_timesteps == 0,
-        "tf32": device == "cpu",
-    }
-    return {name for name, is_unused in unused.items() if is_unused}
-
-
 def default_folder(plan: Plan) -> Path:
     """The default folder of a run: runs/CartPole-v1-ib-dqn."""
     first, *others = plan.settings
     envs = [first, *others] if len(others) < 3 else [first, f"and-{len(others)}-more"]
     names = [*envs, *plan.agents["algorithm"].unique(maintain_order=True)]
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
-
-
-def _notes_on_k(plan: Plan) -> list[str]:
-    """Notes on algorithms whose k are all 0, which share no value; not of a shard, as the rest may have others."""
-    if plan.shard is not None:
-        return []
-    largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
-    return [
-        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, give a k above 0"
-        for name, k in largest.iter_rows()
-        if k == 0 and ALGORITHMS[name].uses_k
-    ]
 
 
 def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
@@ -258,8 +167,7 @@ def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
     if name not in (known := list(known)):
         if kind == "setting" and (ours := canonical_name(name)) is not None:
             raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
-        near = get_close_matches(name.lower(), known, 2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(known)}"
+        hint = suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")
 
 
@@ -279,7 +187,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
 def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     values = settings | {"k": [one for one in k if one != 0]}
-    for name, readers in _readers().items():
+    for name, readers in setting_readers().items():
         shown = ", ".join(f"{one}" for one in as_list(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
@@ -288,7 +196,7 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
             )
 
 
-def _readers() -> dict[str, list[str]]:
+def setting_readers() -> dict[str, list[str]]:
     """The algorithms that read a setting, by its name; settings that all of them read are left out."""
     with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
     return {

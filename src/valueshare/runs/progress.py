@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from valueshare.files import remove_leftovers, write_whole
+from valueshare.files import atomic_write, remove_temporary_files
 from valueshare.records import PROGRESS, read_progress
 from valueshare.schema import Progress
 
@@ -24,7 +24,7 @@ def progress_lock(folder: Path, population: str) -> Path:
 
 
 def reset_progress(folder: Path, population: str, step: int, phases: int) -> None:
-    """Write that so many phases are finished, until this step; the time and attempts stay."""
+    """Write that `phases` phases are finished, until this step; the time and attempts stay."""
     before = read_progress(folder, population)
     evaluations = tuple(one for one in before.evaluations if one[0] <= step)
     (folder / PROGRESS).mkdir(exist_ok=True)
@@ -33,8 +33,8 @@ def reset_progress(folder: Path, population: str, step: int, phases: int) -> Non
 
 
 def _write(path: Path, progress: Progress) -> None:
-    """Write the file whole, but not synced: readers find this version or the one before."""
-    write_whole(path, [msgspec.json.encode(progress)], synced=False)
+    """Write the file atomically, but not synced: readers find this version or the one before."""
+    atomic_write(path, [msgspec.json.encode(progress)], synced=False)
 
 
 class ProgressFile:
@@ -43,7 +43,7 @@ class ProgressFile:
     def __init__(self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / PROGRESS / f"{population}.json"
         self._path.parent.mkdir(exist_ok=True)
-        remove_leftovers(self._path.parent, re.compile(re.escape(self._path.name)))
+        remove_temporary_files(self._path.parent, re.compile(re.escape(self._path.name)))
         before = read_progress(folder, population)
         self._earlier, self._attempt = before.seconds, before.attempts + 1
         self._clock = clock

@@ -26,7 +26,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import as_float, as_int
-from valueshare.text import LAST_SCORE, how_many, other_name_at_zero
+from valueshare.text import LAST_SCORE, other_name_at_zero, pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ ROWS = 10  # of scores in the repr of a run
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """A training run on disk or at an address: finished, or as far as it got."""
+    """A training run on disk or at a URL: finished, or as far as it got."""
 
     folder: Location
     agents: pl.DataFrame  # the table
@@ -45,10 +45,10 @@ class Run:
 
     def __repr__(self) -> str:
         """The folder, how far it is, and the last score of every variant."""
-        agents = how_many(self.agents.height, "agent")
+        agents = pluralize(self.agents.height, "agent")
         state = "finished" if self.finished else "not finished"
         if self.failures:
-            state += f", {how_many(len(self.failures), 'population')} failed"
+            state += f", {pluralize(len(self.failures), 'population')} failed"
         rows = variant_scores(self.agents, self.records).to_dicts()
         lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
         more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
@@ -175,7 +175,7 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
 
 
 def open_run(folder: str | Path) -> Run:
-    """The run in a folder or at an address, with its records so far."""
+    """The run in a folder or at a URL, with its records so far."""
     location = resolve_location(folder)
     with reading_copies([location]) as copies:
         (readable,) = copies.folders

@@ -10,8 +10,8 @@
     tensorboard/             events, with --log tensorboard
     evaluations.parquet      episodes that were played after training, by `valueshare evaluate`
 
-It appears whole, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
-each file whole or not at all.
+It appears complete, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
+each file atomically.
 """
 
 import re
@@ -27,8 +27,8 @@ import polars as pl
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import refuse_links, remove_leftovers, write_json
+from valueshare.errors import OTHER_OUT, InvalidInput, one_line
+from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
 from valueshare.population.checkpoints.loading import finished_phase_count
@@ -38,7 +38,7 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
-from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
+from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
@@ -47,9 +47,9 @@ from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import AGENTS, PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config
 
-# Everything that a run writes, at an address too.
+# Everything that a run writes, at a URL too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
-WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+RUN_CONTENTS = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 
 
 class UsedOptions(NamedTuple):
@@ -59,7 +59,7 @@ class UsedOptions(NamedTuple):
     kept: Mapping[str, Any] = MappingProxyType({})  # options that a resumption has too: events, names of callbacks
 
 
-def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
+def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states."""
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
@@ -88,12 +88,12 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
 
 
 @contextmanager
-def created(
+def create_run_folder(
     folder: Path, plan: Plan, command: str, used: UsedOptions, deviations: Sequence[str] = ()
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
-    It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
+    It appears complete or not at all, and is locked before it appears: no other process can resume it before its first
     step. `provenance.json` has `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
@@ -105,20 +105,20 @@ def created(
             if deviations:
                 about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
-            stack.enter_context(held(staging))  # the lock is the folder's, whatever its name
+            stack.enter_context(lock_run(staging))  # the lock is the folder's, whatever its name
         yield
 
 
 def check_links(folder: Location) -> None:
     """Refuse symbolic links among the files of a run: writes would follow them out of the folder.
 
-    The folder itself may be a link. Addresses with local:// are folders too; other stores have no links, or separate
+    The folder itself may be a link. URLs with local:// are folders too; other stores have no links, or separate
     their users themselves.
     """
     if isinstance(folder, Path):
-        refuse_links(folder, *WRITTEN)
+        refuse_links(folder, *RUN_CONTENTS)
     elif folder.scheme == "local":
-        refuse_links(Path(folder.full.partition("://")[2]), *WRITTEN)
+        refuse_links(Path(folder.full.partition("://")[2]), *RUN_CONTENTS)
 
 
 def open_plan(folder: Path) -> Plan:
@@ -130,7 +130,7 @@ def open_plan(folder: Path) -> Plan:
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
     try:
         plan, digest = from_config(stored, agents), stored["agents"]
@@ -141,9 +141,9 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
+def record_resume(folder: Path, command: str, used: UsedOptions) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
-    remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
+    remove_temporary_files(folder, re.compile(re.escape(PROVENANCE)))
     _add_to_provenance(folder, "resumed", command, used)
 
 
@@ -184,7 +184,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
     steps = {
         env: {"from": plan.extended_from[env][-1], "to": settings.steps} for env, settings in plan.settings.items()
     }
-    remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
+    remove_temporary_files(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
     write_json(folder / CONFIG, config(plan))
     sync_progress(folder, plan)
     _add_to_provenance(folder, "extended", command, used, steps=steps)

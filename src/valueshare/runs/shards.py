@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.spec import PopulationSpec
 from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 # A step costs something whatever the number of agents: as much as this many agents more. On a busy CPU, with a network
 # of 128-128, that was between 3 and 12.
@@ -38,8 +38,8 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
         return list(plans)
     total = sum(plan.agents.height for plan in plans)
     if shard.of > total:
-        agents = how_many(total, "agent")
-        raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most so many shards")
+        agents = pluralize(total, "agent")
+        raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most as many shards")
     specs = [list(plan.populations.values()) for plan in plans]
     numbers = [[spec.agents["agent"].to_numpy() for spec in plan_specs] for plan_specs in specs]
     lengths = np.concatenate(
@@ -63,7 +63,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
         return None
     table = plan.agents.filter(pl.col("agent").is_in(agents))
     envs = table["env"].unique(maintain_order=True).to_list()
-    whole = replace(
+    unsplit = replace(
         plan,
         agents=table,
         settings={env: plan.settings[env] for env in envs},
@@ -73,28 +73,28 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
         chunks={},
         shard=str(shard),
     )
-    return split(whole, most) if plan.chunks else whole
+    return split(unsplit, most) if plan.chunks else unsplit
 
 
 def balanced(plan: Plan, workers: int) -> Plan:
-    """The plan, its populations split so that so many workers, side by side, finish soonest.
+    """The plan, its populations split so that `workers` workers, side by side, finish soonest.
 
     Large populations are faster per agent, so they are split only where that shortens the run: into chunks of at most
     one worker's share of all work, a fraction of it, or one for each worker.
     """
-    whole = plan.whole_populations
-    total = sum(spec.agent_steps for spec in whole.values())
-    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()} for finer in (1, 2, 3, 4)]
-    limits.append({name: _ceil(spec.agents.height, workers) for name, spec in whole.items()})
+    specs = plan.unsplit_populations
+    total = sum(spec.agent_steps for spec in specs.values())
+    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in specs.items()} for finer in (1, 2, 3, 4)]
+    limits.append({name: _ceil(spec.agents.height, workers) for name, spec in specs.items()})
 
     def wall_time(candidate: Plan) -> float:
-        lengths = {name: length(spec) for name, spec in candidate.populations.items()}
+        lengths = {name: estimated_cost(spec) for name, spec in candidate.populations.items()}
         return end_times([lengths[name] for name in longest_first(lengths)], workers)[-1]
 
     return min((plan, *(split(plan, limit) for limit in limits)), key=wall_time)
 
 
-def length(spec: PopulationSpec) -> float:
+def estimated_cost(spec: PopulationSpec) -> float:
     """How long a population takes on a CPU, in steps of one agent."""
     return float(spec.settings.steps * (spec.agents.height + STEP_OVERHEAD_AGENTS))
 

@@ -58,8 +58,8 @@ class Rule(NamedTuple):
     step_size_power: float  # step size / visits^power; 0 is a constant step size
 
 
-class Outcomes(NamedTuple):
-    """Measurements of R runs at T timesteps; rows after a run diverged stay as they were."""
+class Measurements(NamedTuple):
+    """Metrics of R runs at T timesteps; rows after a run diverged stay as they were."""
 
     diverged_at: Ints  # [R] step with a TD error past TOO_LARGE, or RUNNING
     episodes: Ints  # [R, T] completed so far
@@ -120,7 +120,9 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 
 @njit(inline="always")
-def observe(table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: Length) -> None:
+def record_metrics(
+    table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Measurements, actions: Length
+) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
     n = len(actions)
     bias = square = norm_q = norm_u = norm_z = 0.0
@@ -157,7 +159,7 @@ def learn(
     actions: Length,
     successors: tuple[int, ...],
     residuals: Floats,
-    out: Outcomes,
+    out: Measurements,
 ) -> None:
     """Learn runs `first` to `last` - 1, and write their measurements at each of `record_at`.
 
@@ -173,7 +175,7 @@ def learn(
     algorithm, epsilon, power = rule.algorithm, rule.epsilon, rule.step_size_power
     visits = np.zeros(z.shape if power != 0.0 else (1, 1, 1))
     state = np.zeros(lanes, np.int64)
-    decided = np.zeros(lanes, np.int64)  # Sarsa's next action; UNDECIDED: choose it now
+    next_action = np.zeros(lanes, np.int64)  # Sarsa's next action; UNDECIDED: choose it now
     episode_return = np.zeros(lanes)
     episodes = np.zeros(lanes, np.int64)
     return_sum = np.zeros(lanes)
@@ -189,7 +191,7 @@ def learn(
             streams[i, 0], streams[i, 1] = mix(key ^ ACTIONS), mix(key ^ TRANSITIONS)
             streams[i, 2] = mix(key ^ STARTS)
             state[i] = start_state(table, streams[i, 2], 0)
-            decided[i] = UNDECIDED
+            next_action[i] = UNDECIDED
             episodes[i] = 0
             episode_return[i] = return_sum[i] = reward_sum[i] = 0.0
 
@@ -204,8 +206,8 @@ def learn(
                     s = state[i]
                     share = k_of[run] / n
                     a, total = choose(z, i, s, epsilon, bits(streams[i, 0], step), actions)
-                    if algorithm == SARSA and decided[i] != UNDECIDED:
-                        a = decided[i]
+                    if algorithm == SARSA and next_action[i] != UNDECIDED:
+                        a = next_action[i]
 
                     point, j = uniform(streams[i, 1], step), 0
                     for m in range(len(successors) - 1):
@@ -217,7 +219,7 @@ def learn(
                     if algorithm == SARSA:
                         draw = bits(streams[i, 0], step + 1)
                         a2, _ = choose(z, i, s2, epsilon, draw, actions)
-                        decided[i] = UNDECIDED if ended else a2
+                        next_action[i] = UNDECIDED if ended else a2
                         value = z[i, s2, a2]
                     elif algorithm == EXPECTED_SARSA:
                         value = (1.0 - epsilon) * value + epsilon * total2 / n
@@ -249,4 +251,4 @@ def learn(
                     out.episodes[run, row] = episodes[i]
                     out.return_sum[run, row] = return_sum[i]
                     out.reward_sum[run, row] = reward_sum[i]
-                    observe(table, z, i, k_of[run], run, row, out, actions)
+                    record_metrics(table, z, i, k_of[run], run, row, out, actions)

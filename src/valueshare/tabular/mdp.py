@@ -1,6 +1,5 @@
 """Finite Markov decision processes as arrays: the gridworld, and Gymnasium's toy-text environments."""
 
-import difflib
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from valueshare.errors import InvalidInput
 from valueshare.tabular.rules import check_tables
+from valueshare.text import suggestion
 
 Floats = NDArray[np.float64]
 PUBLISHED = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4")  # Gymnasium's tables
@@ -191,9 +191,8 @@ def _make(env_id: str, **options: Any) -> Any:
             return gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         names = ("gridworld", *PUBLISHED)
-        close = difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InvalidInput(f"unknown environment {env_id!r}: {hint}tables are known of {', '.join(names)}") from error
+        hint = " ".join([suggestion(env_id, names, 1, 0.4), f"tables are known of {', '.join(names)}"]).strip()
+        raise InvalidInput(f"unknown environment {env_id!r}: {hint}") from error
 
 
 def gridworld(

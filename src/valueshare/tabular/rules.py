@@ -5,7 +5,7 @@ from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
-from valueshare.host_memory import free_bytes, shown
+from valueshare.host_memory import check_free_memory
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
 ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
@@ -45,19 +45,10 @@ def check_once(name: str, values: Sequence[Any]) -> None:
 
 def check_rows(rows: int) -> None:
     """Refuse results that do not fit into memory, before anything of them is made."""
-    free = free_bytes()
-    if free is not None and rows * ROW_BYTES > free:
-        raise InvalidInput(
-            f"{rows:,} rows of results need {shown(rows * ROW_BYTES)} of memory and {shown(free)} "
-            "are free: take fewer seeds or step sizes"
-        )
+    check_free_memory(f"{rows:,} rows of results need", rows * ROW_BYTES, "take fewer seeds or step sizes")
 
 
 def check_tables(states: int, actions: int, copies: int) -> None:
     """Refuse an MDP whose tables do not fit into memory, before anything of them is made."""
-    free, needed = free_bytes(), int(TABLES * states * actions * copies * states * 8)
-    if free is not None and needed > free:
-        raise InvalidInput(
-            f"action-copies = {copies}: tables of {states:,} states and {actions * copies:,} actions need "
-            f"{shown(needed)} of memory and {shown(free)} are free: take fewer copies"
-        )
+    what = f"action-copies = {copies}: tables of {states:,} states and {actions * copies:,} actions need"
+    check_free_memory(what, int(TABLES * states * actions * copies * states * 8), "take fewer copies")

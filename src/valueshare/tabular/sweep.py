@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.tabular import kernels
-from valueshare.tabular.kernels import LANES, RUNNING, Outcomes, Rule, Runs, Table
+from valueshare.tabular.kernels import LANES, RUNNING, Measurements, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
 from valueshare.tabular.planning import optimal_values
 from valueshare.tabular.progress import shown_progress
@@ -31,7 +32,7 @@ def sweep(
     *,
     epsilon: float = 0.1,
     step_size_power: float = 0.0,
-    record_at: Sequence[int] | None = None,
+    record_at: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     threads: int | None = None,
     progress: bool = False,
 ) -> pl.DataFrame:
@@ -55,7 +56,7 @@ def sweep(
     if not isinstance(steps, int | np.integer):
         raise InvalidInput(f"steps = {steps}: write a whole number")
     ks, step_sizes = ([float(value) for value in np.atleast_1d(values)] for values in (k, step_size))
-    rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
+    rows = len(ks) * len(step_sizes) * (1 if record_at is None else len(record_at))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
     record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
@@ -76,8 +77,8 @@ def sweep(
     seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
     runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
     rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
-    outcomes = _learn(kernel_table(mdp), runs, rule, record_steps, threads or available_cores(), progress)
-    return _tidy(algorithm, runs, seed_of, record_steps, outcomes)
+    measurements = _learn(kernel_table(mdp), runs, rule, record_steps, threads or available_cores(), progress)
+    return _tidy(algorithm, runs, seed_of, record_steps, measurements)
 
 
 def kernel_table(mdp: FiniteMDP) -> Table:
@@ -108,15 +109,17 @@ def action_length(actions: int) -> tuple[int, ...] | NDArray[np.bool_]:
     return (0,) * actions if actions <= UNROLLED_ACTIONS else np.zeros(actions, np.bool_)
 
 
-def empty_outcomes(runs: int, rows: int) -> Outcomes:
+def empty_measurements(runs: int, rows: int) -> Measurements:
     counts = np.zeros((runs, rows), np.int64)
-    return Outcomes(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, rows)) for _ in range(7)))
+    return Measurements(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, rows)) for _ in range(7)))
 
 
-def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threads: int, progress: bool) -> Outcomes:
+def _learn(
+    table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threads: int, progress: bool
+) -> Measurements:
     """Split the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
     total = len(runs.key)
-    outcomes = empty_outcomes(total, len(record_steps))
+    measurements = empty_measurements(total, len(record_steps))
     states, actions, successors = table.state.shape
     task_timesteps = TASK_TIMESTEPS // max(1, actions // UNROLLED_ACTIONS)
     size: int = max(LANES, task_timesteps // max(1, int(record_steps[-1])) // LANES * LANES)
@@ -125,7 +128,7 @@ def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threa
         last = min(first + size, total)
         lanes = np.empty((min(LANES, last - first), states, actions))
         lengths = action_length(actions), (0,) * successors
-        kernels.learn(table, runs, rule, record_steps, first, last, *lengths, lanes, outcomes)
+        kernels.learn(table, runs, rule, record_steps, first, last, *lengths, lanes, measurements)
         return last - first
 
     with shown_progress(total * int(record_steps[-1]), progress) as advance:
@@ -139,12 +142,14 @@ def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threa
                     advance(task.result() * int(record_steps[-1]))
         finally:
             pool.shutdown(cancel_futures=True)
-    return outcomes
+    return measurements
 
 
-def _tidy(algorithm: str, runs: Runs, seeds: np.ndarray, record_steps: np.ndarray, outcomes: Outcomes) -> pl.DataFrame:
-    of_run = {"k": runs.k, "step_size": runs.step_size, "seed": seeds, "diverged_at": outcomes.diverged_at}
-    at_moment = dict(zip(Outcomes._fields[1:], outcomes[1:], strict=True))
+def _tidy(
+    algorithm: str, runs: Runs, seeds: np.ndarray, record_steps: np.ndarray, measurements: Measurements
+) -> pl.DataFrame:
+    of_run = {"k": runs.k, "step_size": runs.step_size, "seed": seeds, "diverged_at": measurements.diverged_at}
+    at_moment = dict(zip(Measurements._fields[1:], measurements[1:], strict=True))
     table = pl.DataFrame(
         {name: np.repeat(values, len(record_steps)) for name, values in of_run.items()}
         | {"step": np.tile(record_steps, len(seeds))}
@@ -153,7 +158,7 @@ def _tidy(algorithm: str, runs: Runs, seeds: np.ndarray, record_steps: np.ndarra
     step, diverged_at = pl.col("step"), pl.col("diverged_at")
     # Where k is astronomical, values overflow before a TD error has met them.
     overflowed = ~(pl.col("norm_q") + pl.col("value_rmse")).is_finite()
-    seen = ("episodes", "mean_return", *Outcomes._fields[3:])
+    seen = ("episodes", "mean_return", *Measurements._fields[3:])
     return (
         table.with_columns(
             algorithm=pl.lit(algorithm),

@@ -36,7 +36,7 @@ MAX_ROWS = 26  # actions that can be read at this height
 STEP_PIXELS = 2  # of the curves
 
 BACKGROUND, CHOSEN, FRAME, FAINT = "#16181D", "#2C323D", "#2A2E36", "#5A6270"
-PLAIN, BRIGHT, SHARED = "#A9B1BD", "#FFFFFF", "#2F5F7A"
+PLAIN, BRIGHT, BASELINE_COLOUR = "#A9B1BD", "#FFFFFF", "#2F5F7A"
 SKY, ORANGE, GREEN, PURPLE = "#56B4E9", "#E69F00", "#009E73", "#CC79A7"  # Okabe and Ito's
 ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # ends of scales, times a power of ten
 
@@ -90,7 +90,7 @@ class Overlay:
 
     def __init__(self, captions: Captions, first: RolloutStep) -> None:
         self.captions = captions
-        self.image_size = (0, 0) if first.image is None else fitted(*first.image.shape[:2])
+        self.image_size = (0, 0) if first.image is None else fit_size(*first.image.shape[:2])
         width = max(self.image_size[1], SCREEN[0])
         self.screen = width + width % 2  # H.264 wants even sizes
         self.rows = min(len(captions.actions), MAX_ROWS)
@@ -170,7 +170,7 @@ class Overlay:
         bar = max(4, min(BAR, height - 8))
         top = y + (height - bar) // 2 - 1
         # The baseline, and on top of it, or back from it, the residual of this action.
-        _bar(draw, self.q_axis, (Q_LEFT, top, Q_BAR, bar), 0.0, b, SHARED)
+        _bar(draw, self.q_axis, (Q_LEFT, top, Q_BAR, bar), 0.0, b, BASELINE_COLOUR)
         _bar(draw, self.q_axis, (Q_LEFT, top + bar // 4, Q_BAR, bar // 2), b, q, ORANGE)
         if values.band is not None:
             low, high = (self.q_axis.pixel(float(x), Q_BAR) for x in values.band[:, number])
@@ -237,7 +237,7 @@ def score_text(score: float) -> str:
     return f"{score:,.0f}" if score.is_integer() else f"{score:,.2f}"
 
 
-def fitted(height: int, width: int) -> tuple[int, int]:
+def fit_size(height: int, width: int) -> tuple[int, int]:
     """The size of an image in a frame: a whole multiple where it is small, else shrunk."""
     ratio = min(HEIGHT / height, SCREEN[1] / width)
     if ratio >= 1:

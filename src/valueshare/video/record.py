@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.files import make_parents, reason, remove_empty, remove_leftovers, temporary_file
+from valueshare.files import make_parents, reason, remove_empty, remove_temporary_files, temporary_file
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
-from valueshare.text import algorithm_label, how_many
+from valueshare.text import algorithm_label, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
 from valueshare.video.rollouts import BAND, RolloutStep, rollout, step_limit
@@ -75,7 +75,7 @@ def play(
     """
     place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
-        raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
+        raise InvalidInput(f"{place} is a URL: copy the run from there, and give its folder")
     if episodes < 1:
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
@@ -116,9 +116,13 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a file that cannot or must not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"{path}: write a name that ends in {' or '.join(SUFFIXES)}")
+    try:
+        is_there = path.exists()
+    except OSError as error:  # of a name that is too long, say
+        raise InvalidInput(f"cannot write {path}: {reason(error)}; choose another place") from error
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder: give the name of a file in it")
-    if path.exists() and not overwrite:
+    if is_there and not overwrite:
         raise InvalidInput(f"{path} is there already: choose another name, or add --overwrite")
     refuse_links_in_run(path)
     above = next(parent for parent in path.absolute().parents if parent.exists())
@@ -129,7 +133,7 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
-    """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
+    """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; written atomically.
 
     A frame is drawn when the one before it is written. A GIF counts in hundredths of a second: 15 frames per second
     become 14.3.
@@ -141,7 +145,7 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     except OSError as error:
         raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
-    remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
+    remove_temporary_files(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
         with temporary_file(path) as (partial, _):
             count = write(partial, chain([first], ordered), rate)
@@ -207,5 +211,5 @@ def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     low, high = (100 * share for share in BAND)
     values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)
-    title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
+    title = f"{name} · {label} · agent {agent.number}, {pluralize(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
 from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import as_keys, mix_to_int32
-from valueshare.envs.emulators import emulator_options, emulator_seeds
+from valueshare.envs.emulators import emulator_indices, emulator_options, emulator_seeds
 from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 from valueshare.envs.minatar import is_minatar, minatar_channels
@@ -112,6 +112,7 @@ class RenderedAtari:
             grayscale=False,
             **emulator_options(rule),
         )
+        self.index = emulator_indices(self.colour, spec.actions)
 
     def reset(self, key: int) -> RenderedStep:
         observation = self.environments.reset([key])[0]
@@ -120,7 +121,7 @@ class RenderedAtari:
 
     def step(self, action: int) -> RenderedStep:
         result = self.environments.step([action])
-        frames, _, over, _, info = self.colour.step(np.array([action]))
+        frames, _, over, _, info = self.colour.step(np.array([self.index[action]]))
         last = info["final_obs"] if over[0] else frames
         return RenderedStep(
             result.final_observation[0], last[0, 0], float(result.reward[0]), bool(result.terminated[0])

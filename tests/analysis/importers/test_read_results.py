@@ -13,7 +13,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.schema import FORMAT, body_checksum
 
 HEADER = "environment,algorithm,seed,step,score\n"
@@ -308,7 +308,7 @@ def test_a_tabular_study_is_shown_by_report_alone(tmp_path: Path) -> None:
     (study / "config.json").write_text('{"kind": "tabular"}')
     assert refused(study) == f"{study} is a tabular study: valueshare report '{study}' shows it"
     with pytest.raises(InvalidInput, match="is a tabular study"):
-        Follower([study])
+        PageUpdater([study])
     for number in (1, 2):
         shard = tmp_path / "in shards" / f"shard-{number}-of-2"
         shard.mkdir(parents=True)

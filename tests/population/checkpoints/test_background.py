@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from valueshare.files import NoRoom, write_whole
+from valueshare.files import DiskFull, atomic_write
 from valueshare.population import memory
 from valueshare.population import train as training_loop
 from valueshare.population.agents import agent_table
@@ -78,9 +78,9 @@ class DelayedWrite:
     """Delays the write of a file until training has come to a step, or until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: str, step: int) -> None:
-        self._file, self._step, self._write = file, step, write_whole
+        self._file, self._step, self._write = file, step, atomic_write
         self.reached, self.released = threading.Event(), threading.Event()
-        monkeypatch.setattr(saving, "write_whole", self._delayed)
+        monkeypatch.setattr(saving, "atomic_write", self._delayed)
 
     def on_step(self, step: int) -> None:
         if step >= self._step:
@@ -154,7 +154,7 @@ import test_background as tests
 from valueshare.population import train as training_loop
 from valueshare.population.checkpoints import saving
 
-write, folder, file, steps = saving.write_whole, Path(sys.argv[1]), sys.argv[2], []
+write, folder, file, steps = saving.atomic_write, Path(sys.argv[1]), sys.argv[2], []
 
 def write_or_die(path, chunks):
     if path.name.startswith(file):
@@ -163,7 +163,7 @@ def write_or_die(path, chunks):
         os.kill(os.getpid(), signal.SIGKILL)
     return write(path, chunks)
 
-saving.write_whole = write_or_die
+saving.atomic_write = write_or_die
 training_loop.writes_in_background = lambda population, replay: True
 tests.train(folder, on_step=steps.append)
 """
@@ -199,7 +199,7 @@ def test_a_full_disk_is_raised_where_the_agents_train(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(NoRoom, match="all finished phases are safe"):
+        with pytest.raises(DiskFull, match="all finished phases are safe"):
             train(tmp_path, on_step=steps.append, on_phase=lambda report: phases.append(report.phase))
     assert 30 * (phase + 1) <= steps[-1] <= 30 * (phase + 2)
     assert phases[-1] == phase - 1

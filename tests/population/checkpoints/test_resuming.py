@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from valueshare.errors import InvalidInput
-from valueshare.files import NoRoom, write_json, write_whole
+from valueshare.files import DiskFull, atomic_write, write_json
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
 from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
@@ -197,7 +197,7 @@ def test_a_phase_with_more_digits_is_newer(tmp_path: Path) -> None:
     paths = CheckpointPaths(tmp_path, "population-0")
     paths.checkpoints.mkdir(parents=True)
     for phase in (999_999, 1_000_000):
-        digest = write_whole(paths.state(phase), [b"state"])
+        digest = atomic_write(paths.state(phase), [b"state"])
         body: dict[str, Any] = {"format": FORMAT, "phase": phase, "fingerprint": {}, "segments": [], "records": {}}
         body["state"] = {paths.state(phase).name: digest}
         write_json(paths.manifest(phase), {**body, "checksum": body_checksum(body)})
@@ -257,7 +257,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained, monke
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", full_for_phase_2)
-    with pytest.raises(NoRoom, match="finished phases are safe") as caught:
+    with pytest.raises(DiskFull, match="finished phases are safe") as caught:
         train_population(AGENTS, SETTINGS, directory=tmp_path)
     monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC

@@ -39,7 +39,7 @@ def drawn(axes: Axes) -> dict[str, tuple[list[float], list[float], str]]:
 
 
 def test_iqm_curves_with_bands_names_and_the_line_of_sample_efficiency() -> None:
-    (axes,) = aggregates.iqm_curves(CURVES.sample(fraction=1, shuffle=True, seed=0), n=18).axes
+    (axes,) = aggregates.draw_iqm_curves(CURVES.sample(fraction=1, shuffle=True, seed=0), n=18).axes
     found = drawn(axes)
     assert found["DQN"] == ([10, 20, 30, 40], [0.2, 0.9, 1.0, 0.8], "-")
     assert found["IB-DQN(n)"] == ([10, 20, 30, 40], [0.5, 1.0, 1.2, 1.3], "--")
@@ -54,7 +54,7 @@ def test_iqm_curves_with_bands_names_and_the_line_of_sample_efficiency() -> None
 
 
 def test_names_at_the_ends_do_not_overlap() -> None:
-    figure = aggregates.iqm_curves(
+    figure = aggregates.draw_iqm_curves(
         pl.concat(
             [curve(name, 0.0, [0.1, 1.0 + 0.001 * i]) for i, name in enumerate(("dqn", "rdq", "iqn", "dueling-dqn"))]
         )

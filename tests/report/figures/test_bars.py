@@ -4,9 +4,9 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from valueshare.report.figures import bars
-from valueshare.report.figures.style import look
+from valueshare.report.figures.style import series_style
 
-PLAIN, LAYER = look("dqn"), look("ib-dqn", 18.0, 18)
+PLAIN, LAYER = series_style("dqn"), series_style("ib-dqn", 18.0, 18)
 
 
 def differences() -> pl.DataFrame:

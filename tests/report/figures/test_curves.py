@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import curves
-from valueshare.report.figures.style import look
+from valueshare.report.figures.style import series_style
 
 
 def table(ks: list[float], means: list[float | None], half: float = 1.0) -> pl.DataFrame:
@@ -80,7 +80,7 @@ def test_learning_curves_are_those_of_the_papers_k() -> None:
     line = axes.lines[1]  # k = 16: scores 16 and 16 + 10,000 / 10
     assert list(np.asarray(line.get_ydata())) == [16.0, 1_016.0]
     lines = [(line.get_linestyle(), line.get_color()) for line in axes.lines]
-    looks = [look("ib-dqn", k) for k in curves.CURVES]  # as in every other figure
+    looks = [series_style("ib-dqn", k) for k in curves.CURVES]  # as in every other figure
     assert lines == [(own.line, own.colour) for own in looks]
 
 

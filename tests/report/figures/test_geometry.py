@@ -1,10 +1,8 @@
 """The geometry of the layer: the paper's worked example."""
 
 import numpy as np
-import pytest
 from matplotlib.quiver import Quiver
 
-from valueshare.errors import InvalidInput
 from valueshare.report.figures.geometry import geometry
 
 
@@ -27,9 +25,3 @@ def test_the_geometry_is_the_papers_worked_example() -> None:
     words = {text.get_text().replace("\n", " ") for text in axes.texts}
     assert {"z = (3, 1)", "q = (7, 5)", "mean of z (2, 2)", "mean of q (6, 6)"} < words
     assert "baseline, k = 2 (4, 4)" in words
-
-
-@pytest.mark.parametrize(("z", "k"), [((1.0, 2.0, 3.0), 1.0), ((1.0, -1.0), 1.0), ((3.0, 1.0), 0.0)])
-def test_what_has_no_such_picture_is_refused(z: tuple[float, ...], k: float) -> None:
-    with pytest.raises(InvalidInput, match="two values"):
-        geometry(z, k)

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import series
-from valueshare.report.figures.style import look
+from valueshare.report.figures.style import series_style
 
 
 def test_smoothing_by_hand() -> None:
@@ -50,7 +50,7 @@ def test_means_over_seeds_count_them_and_say_where_some_are_missing() -> None:
 def test_names_and_numbers_as_one_reads_them() -> None:
     assert series.game("ALE/MsPacman-v5") == "MsPacman"
     assert series.game("LunarLander-v3") == "LunarLander-v3"
-    assert [series.millions(x) for x in (0, 250_000, 33_750_000, 999)] == [
+    assert [series.format_steps(x) for x in (0, 250_000, 33_750_000, 999)] == [
         "0",
         "250k",
         "33.75M",
@@ -60,16 +60,25 @@ def test_names_and_numbers_as_one_reads_them() -> None:
 
 def test_ib_dqn_with_k_0_is_called_dqn_and_labels_differ() -> None:
     rows = [{"algorithm": "ib-dqn", "k": k} for k in (0.0, 4.0)]
-    assert [v.look.label for v in series.find_variants(pl.DataFrame(rows))] == ["DQN", "IB-DQN(4)"]
+    assert [v.style.label for v in series.find_variants(pl.DataFrame(rows))] == ["DQN", "IB-DQN(4)"]
     both = [{"algorithm": "dqn", "k": 0.0}, *rows]
-    labels = [v.look.label for v in series.find_variants(pl.DataFrame(both))]
+    labels = [v.style.label for v in series.find_variants(pl.DataFrame(both))]
     assert labels == ["DQN", "DQN (ib-dqn)", "IB-DQN(4)"]
+
+
+def test_an_imported_dqn_with_several_k_keeps_all_of_them() -> None:
+    ks = [0.0, 1.0, 2.0, 4.0, 4.0000001, 4.0000002]
+    variants = series.find_variants(pl.DataFrame([{"algorithm": "dqn", "k": k} for k in ks]))
+    assert [variant.k for variant in variants] == ks
+    assert [variant.style.label for variant in variants] == [
+        *("DQN", "DQN(1)", "DQN(2)", "DQN(4)", "DQN(4) (dqn)", "DQN(4) (dqn, k = 4.0000002)")
+    ]
 
 
 def drawn(algorithms: list[tuple[str, float]]) -> list[tuple[str, object]]:
     """Colour and line of each, in a figure of all of them."""
     table = pl.DataFrame(algorithms, ["algorithm", "k"], orient="row")
-    return [(variant.look.colour, variant.look.line) for variant in series.find_variants(table)]
+    return [(variant.style.colour, variant.style.line) for variant in series.find_variants(table)]
 
 
 @pytest.mark.parametrize(
@@ -91,4 +100,4 @@ def test_no_two_algorithms_of_a_figure_look_alike(algorithms: list[tuple[str, fl
 
 def test_what_looks_like_no_other_keeps_its_look() -> None:
     paper = [("dqn", 0.0), ("dueling-dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 18.0), ("rdq", 0.0), ("iqn", 0.0)]
-    assert drawn(paper) == [(own.colour, own.line) for own in (look(*one) for one in paper)]
+    assert drawn(paper) == [(own.colour, own.line) for own in (series_style(*one) for one in paper)]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.report.figures import series, style
-from valueshare.report.figures.style import look
+from valueshare.report.figures.style import series_style
 
 PAPER = [
     ("dqn", 0.0, "DQN"),
@@ -27,7 +27,7 @@ PAPER = [
 
 @pytest.mark.parametrize(("algorithm", "k", "label"), PAPER)
 def test_the_papers_names_and_dashes_where_the_layer_is_on(algorithm: str, k: float, label: str) -> None:
-    own = look(algorithm, k, n=18)
+    own = series_style(algorithm, k, n=18)
     assert own.label == label
     assert own.dashed == label.startswith("IB-")
     assert own.line == ("--" if k else "-")
@@ -35,21 +35,21 @@ def test_the_papers_names_and_dashes_where_the_layer_is_on(algorithm: str, k: fl
 
 @pytest.mark.parametrize("dashes", range(len(style.DASHES)))
 def test_patterns_are_those_that_matplotlib_draws(dashes: int) -> None:
-    own = look("ib-dqn", 2.0)._replace(dashes=dashes)
+    own = series_style("ib-dqn", 2.0)._replace(dashes=dashes)
     axes = Figure().subplots()
-    with style.house_style():
+    with style.rc_style():
         (line,) = axes.plot([0, 1], [0, 1], linestyle=own.line, linewidth=1)
     assert tuple(line._unscaled_dash_pattern[1]) == own.pattern  # type: ignore[attr-defined]
-    assert look("dqn").pattern == ()
+    assert series_style("dqn").pattern == ()
 
 
 def test_every_algorithm_of_the_package_has_a_look_and_all_of_the_paper_differ() -> None:
     for algorithm in ALGORITHMS:
-        assert look(algorithm).label != algorithm  # known
-    assert len({look(a, k, 18).colour for a, k, _ in PAPER}) == len(PAPER)
-    assert look("ib-dqn", 0.0).colour == look("dqn").colour  # k = 0 is DQN
-    assert not look("ib-dqn", 0.0).dashed
-    assert look("ib-dqn", 18.0).label == "IB-DQN(18)"  # n is not known
+        assert series_style(algorithm).label != algorithm  # known
+    assert len({series_style(a, k, 18).colour for a, k, _ in PAPER}) == len(PAPER)
+    assert series_style("ib-dqn", 0.0).colour == series_style("dqn").colour  # k = 0 is DQN
+    assert not series_style("ib-dqn", 0.0).dashed
+    assert series_style("ib-dqn", 18.0).label == "IB-DQN(18)"  # n is not known
 
 
 def brightness(colour: str) -> float:
@@ -60,7 +60,7 @@ def brightness(colour: str) -> float:
 
 def test_lines_stand_out_from_white_paper() -> None:
     for algorithm, k, _ in PAPER:
-        assert 1.05 / (brightness(look(algorithm, k, 18).colour) + 0.05) > 2.0
+        assert 1.05 / (brightness(series_style(algorithm, k, 18).colour) + 0.05) > 2.0
 
 
 def as_deuteranope(colour: str) -> np.ndarray:
@@ -73,7 +73,7 @@ def as_deuteranope(colour: str) -> np.ndarray:
 
 
 def test_colours_differ_for_colour_blind_eyes_or_the_lines_do() -> None:
-    looks = [look(a, k, 18) for a, k, _ in PAPER]
+    looks = [series_style(a, k, 18) for a, k, _ in PAPER]
     for i, one in enumerate(looks):
         for other in looks[:i]:
             apart = float(np.abs(as_deuteranope(one.colour) - as_deuteranope(other.colour)).max())
@@ -81,14 +81,14 @@ def test_colours_differ_for_colour_blind_eyes_or_the_lines_do() -> None:
 
 
 def test_unknown_names_and_settings_keep_their_names_and_their_colours() -> None:
-    assert look("PPO").label == "PPO"
-    assert look("PPO") == look("PPO")
-    assert look("Rainbow DQN").label == "Rainbow DQN"
-    assert look("dqn (mine)").label == "dqn (mine)"
-    assert look("Rainbow DQN step_size=0.1").label == "Rainbow DQN with step size 0.1"
-    both = look("rdq step_size=0.1 beta=0.5")
+    assert series_style("PPO").label == "PPO"
+    assert series_style("PPO") == series_style("PPO")
+    assert series_style("Rainbow DQN").label == "Rainbow DQN"
+    assert series_style("dqn (mine)").label == "dqn (mine)"
+    assert series_style("Rainbow DQN step_size=0.1").label == "Rainbow DQN with step size 0.1"
+    both = series_style("rdq step_size=0.1 beta=0.5")
     assert both.label == "RDQ with step size 0.1 and beta 0.5"
-    told = look("ib-dqn step_size=0.001", 4.0)
+    told = series_style("ib-dqn step_size=0.001", 4.0)
     assert told.label == "IB-DQN(4) with step size 0.001"
     assert told.dashed
     assert style.is_quantile("ib-iqn step_size=0.1")
@@ -97,7 +97,7 @@ def test_unknown_names_and_settings_keep_their_names_and_their_colours() -> None
 
 def test_the_order_is_the_papers() -> None:
     shuffled = pl.DataFrame([(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row")
-    assert [v.look.label for v in series.find_variants(shuffled, 18)] == [name for *_, name in PAPER]
+    assert [v.style.label for v in series.find_variants(shuffled, 18)] == [name for *_, name in PAPER]
 
 
 def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> No
 
 def test_a_figure_that_is_laid_out_once_is_as_large_as_matplotlib_makes_it(tmp_path: Path) -> None:
     """As a PNG alone."""
-    with style.house_style():
+    with style.rc_style():
         figure = Figure(figsize=(3, 2), layout="constrained")
         figure.add_subplot().plot([0, 1], [0, 1e6])
         figure.text(1.2, 0.5, "beside the figure")  # which the saved part includes

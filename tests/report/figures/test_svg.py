@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from valueshare.report.figures.style import as_svg, house_style
+from valueshare.report.figures.style import as_svg, rc_style
 from valueshare.report.figures.svg import LARGE, MANY, data_uri, in_steps, shortened
 from valueshare.report.page.elements import figure as page_figure
 
@@ -48,7 +48,7 @@ def test_lines_are_where_they_were(panels: int) -> None:
     for axes in np.ravel(figure.subplots(panels, 1)):
         axes.plot(rng.standard_normal((3_000, 1)).cumsum(axis=0), gid="line")
     out = BytesIO()
-    with house_style():
+    with rc_style():
         figure.savefig(out, format="svg", metadata={"Date": None})
     whole = out.getvalue().decode()
     small = shortened(whole)

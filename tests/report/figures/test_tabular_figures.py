@@ -49,7 +49,7 @@ def band(collection: Any) -> tuple[dict[float, float], dict[float, float]]:
 def test_the_increase_figure_draws_its_tables(cases: list[float | None]) -> None:
     left, right = increases(cases, seed=1), increases(cases, seed=2)
     # Rows may come in any order.
-    figure = figures.tuned_increase(
+    figure = figures.draw_tuned_increase(
         (("left", left), ("right", right.reverse().sort("step_reward", maintain_order=True))),
         measure="reward",
     )
@@ -111,7 +111,7 @@ def test_what_has_no_number_is_a_gap(tmp_path: Path) -> None:
     """Nulls, which stand for runs that diverged, are drawn as nothing, and warn of nothing."""
     gone = pl.when(pl.col("k") < 6.4).then(pl.col("increase_percent", "ci95_low", "ci95_high"))
     table = increases([None]).with_columns(gone)
-    figure = figures.tuned_increase((("one", table),))
+    figure = figures.draw_tuned_increase((("one", table),))
     for line in lines(figure.get_axes()[0]):
         assert np.isnan(line.get_ydata(orig=True)).tolist() == [False, False, False, True]
     save(figure, tmp_path, "gap")
@@ -122,7 +122,7 @@ def test_few_k_still_make_figures(ks: list[float], tmp_path: Path) -> None:
     table = increases([None]).filter(pl.col("k") == 0.0)
     few = pl.concat([table.with_columns(k=pl.lit(k)) for k in ks])
     increase, reduction = (
-        figures.tuned_increase((("few", few),)),
+        figures.draw_tuned_increase((("few", few),)),
         figures.norm_reduction(norms([None], ks)),
     )
     for figure, name in ((increase, "few"), (reduction, "norms")):
@@ -134,7 +134,7 @@ def test_few_k_still_make_figures(ks: list[float], tmp_path: Path) -> None:
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     def draw(folder: Path) -> list[Path]:
-        return save(figures.tuned_increase((("a", increases([None])),)), folder, "figure")
+        return save(figures.draw_tuned_increase((("a", increases([None])),)), folder, "figure")
 
     one, two = draw(tmp_path / "one"), draw(tmp_path / "two")
     assert [path.suffix for path in one] == [f".{kind}" for kind in FORMATS]

@@ -117,14 +117,14 @@ def test_log_axes_are_logarithmic(small: Path, visit: Visiting) -> None:
 def test_curves_that_differ_in_their_dashes_do_so_on_the_page(tmp_path: Path, visit: Visiting) -> None:
     """As in the figures: dashes in widths of the line, which is 2 pixels wide."""
     scores = {("Here", "ib-dqn", float(k), 0): [k, k + 1.0] for k in (0, 1, 2, 3, 4, 5, 6, 7)}
-    looks = [variant.look for variant in data_of(scores).variants]
-    assert len({look.pattern for look in looks}) > 2
+    styles = [variant.style for variant in data_of(scores).variants]
+    assert len({style.pattern for style in styles}) > 2
     file = tmp_path / "report.html"
     file.write_text(results_page(tidy(scores), resamples=50))
     seen = visit().open(file)
     while (off := seen.page.locator(".chip input:not(:checked)")).count():
         off.first.click()
-    expected = [[2 * length for length in look.pattern] for look in looks]
+    expected = [[2 * length for length in style.pattern] for style in styles]
     assert seen.chart("mean.map((i) => u.series[i].dash)") == expected
     drawn = "[...document.querySelectorAll('.u-legend .swatch')].map((one) => getComputedStyle(one).backgroundImage)"
     for text, lengths in zip(seen.page.evaluate(drawn), expected, strict=True):

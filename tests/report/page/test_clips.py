@@ -12,7 +12,7 @@ from served import ask, end_phase, make_run, running
 from valueshare.children import ChildResult
 from valueshare.report.page import clips
 from valueshare.report.page.clips import Clips
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.video.record import write_video
 
 Visiting = Callable[..., Any]
@@ -57,11 +57,11 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def follower(run: Path) -> Iterator[Follower]:
+def follower(run: Path) -> Iterator[PageUpdater]:
     rendered = Clips()
     folder = rendered._file.parent
     assert folder.is_dir()
-    yield Follower([run], resamples=50, clips=rendered)
+    yield PageUpdater([run], resamples=50, clips=rendered)
     rendered.close()
     assert not folder.exists()
 
@@ -74,7 +74,7 @@ def all_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("all_records")
 def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
-    run: Path, follower: Follower, renderer: type[Renderer]
+    run: Path, follower: PageUpdater, renderer: type[Renderer]
 ) -> None:
     follower.refresh()
     follower.show_clip()
@@ -103,7 +103,7 @@ def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
 def test_agents_of_the_second_run_have_its_own_numbers(tmp_path: Path, run: Path, renderer: type[Renderer]) -> None:
     other = make_run(tmp_path / "other", env="There", phases=2)  # more evaluations: it is the newest
     rendered = Clips()
-    follower = Follower([run, other], resamples=50, clips=rendered)
+    follower = PageUpdater([run, other], resamples=50, clips=rendered)
     follower.refresh()
     follower.show_clip()
     end_phase(run, 1)
@@ -115,9 +115,9 @@ def test_agents_of_the_second_run_have_its_own_numbers(tmp_path: Path, run: Path
 
 @pytest.mark.usefixtures("all_records")
 def test_a_clip_that_cannot_be_made_is_one_line(
-    tmp_path: Path, run: Path, follower: Follower, renderer: type[Renderer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Path, follower: PageUpdater, renderer: type[Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def line(own: Follower) -> str:
+    def line(own: PageUpdater) -> str:
         own.refresh()
         own.show_clip()
         own.show_clip()
@@ -131,18 +131,18 @@ def test_a_clip_that_cannot_be_made_is_one_line(
     assert line(follower) == "No clip: Here cannot be rendered here"
     renderer.requests.clear()
     module = make_run(tmp_path / "module", env="evil:Env-v0")
-    own = Follower([module], resamples=50, clips=Clips())
+    own = PageUpdater([module], resamples=50, clips=Clips())
     assert line(own) == (
         "No clip: evil:Env-v0 needs the module evil, which is not imported for a page; use valueshare play"
     )
-    at_address = Follower([run], resamples=50, clips=Clips(lambda text: text.replace(str(run), "s3://run")))
-    assert "at an address" in line(at_address)
+    at_address = PageUpdater([run], resamples=50, clips=Clips(lambda text: text.replace(str(run), "s3://run")))
+    assert "at a URL" in line(at_address)
     monkeypatch.setattr(clips, "NEEDED", ("torch", "no_such_module"))
-    assert "install" in line(Follower([run], resamples=50, clips=Clips()))
+    assert "install" in line(PageUpdater([run], resamples=50, clips=Clips()))
     assert renderer.requests == []
 
 
-def test_results_without_weights_have_none(run: Path, follower: Follower, renderer: type[Renderer]) -> None:
+def test_results_without_weights_have_none(run: Path, follower: PageUpdater, renderer: type[Renderer]) -> None:
     follower.refresh()
     follower.show_clip()
     assert (follower.view.clip, renderer.requests) == (None, [])
@@ -151,7 +151,7 @@ def test_results_without_weights_have_none(run: Path, follower: Follower, render
 @pytest.mark.usefixtures("all_records")
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_the_page_shows_the_newest_clip(
-    run: Path, follower: Follower, renderer: type[Renderer], visit: Visiting, width: int
+    run: Path, follower: PageUpdater, renderer: type[Renderer], visit: Visiting, width: int
 ) -> None:
     follower.refresh()
     for _ in range(2):

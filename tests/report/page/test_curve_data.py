@@ -97,8 +97,8 @@ def test_all_games_together_are_the_interquartile_mean() -> None:
     data = curve_data(found)[0]
     view = data["views"][0]
     assert view["label"] == "All 3 games"
-    own = found.normalised.filter((pl.col("algorithm") == "dqn") & (pl.col("step") == 25_000_000))
-    six = np.sort(own["normalised"].to_numpy())  # 3 games x 2 seeds: one is cut at each end
+    own = found.normalized.filter((pl.col("algorithm") == "dqn") & (pl.col("step") == 25_000_000))
+    six = np.sort(own["normalized"].to_numpy())  # 3 games x 2 seeds: one is cut at each end
     assert decoded(data, view["curves"]["score"][0], 0, 2)[0] == pytest.approx(six[1:5].mean(), 1e-4)
 
 

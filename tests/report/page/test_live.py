@@ -21,7 +21,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures
-from valueshare.report.page.live import Follower, View, fingerprint, live_page, progress
+from valueshare.report.page.live import PageUpdater, View, fingerprint, live_page, progress
 from valueshare.report.page.results import Live
 from valueshare.report.page.server import response, server
 from valueshare.schema import body_checksum
@@ -40,15 +40,15 @@ def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path:
     (run / "config.json").write_text(json.dumps(told | {"format": 99, "valueshare": "9.0"}))
     for given in (run, run.parent):
         with pytest.raises(InvalidInput, match=r"new was written by a newer version \(valueshare 9\.0\)"):
-            Follower([given])
+            PageUpdater([given])
 
 
-Served = tuple[Follower, int]
+Served = tuple[PageUpdater, int]
 
 
 @pytest.fixture
 def served(run: Path) -> Iterator[Served]:
-    follower = Follower([run], resamples=100)
+    follower = PageUpdater([run], resamples=100)
     follower.refresh()
     with running(follower) as port:
         yield follower, port
@@ -106,7 +106,7 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
 
 
 def test_a_page_is_built_once_a_phase(run: Path) -> None:
-    follower = Follower([run], resamples=100)
+    follower = PageUpdater([run], resamples=100)
     assert follower.refresh()
     first = follower.view
     assert not follower.refresh()
@@ -132,7 +132,7 @@ def test_progress_counts_agents_that_have_not_begun(tmp_path: Path) -> None:
 
 def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", phases=0)
-    follower = Follower([run], resamples=100)
+    follower = PageUpdater([run], resamples=100)
     follower.refresh()
     assert b"Waiting for the first records" in follower.view.content
     end_phase(run, 0)
@@ -141,7 +141,7 @@ def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_the_first_page_of_a_finished_run_says_nothing_of_waiting(tmp_path: Path) -> None:
-    follower = Follower([make_run(tmp_path / "run", phases=3)], resamples=100)
+    follower = PageUpdater([make_run(tmp_path / "run", phases=3)], resamples=100)
     # Served while the records are read, which may take seconds.
     assert b"Reading the records" in follower.view.content
     assert b"No phase has ended" not in follower.view.content
@@ -153,7 +153,7 @@ def test_the_first_page_of_a_finished_run_says_nothing_of_waiting(tmp_path: Path
 def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    follower, stop = Follower([run], resamples=100), threading.Event()
+    follower, stop = PageUpdater([run], resamples=100), threading.Event()
     before, tries = follower.view, []
 
     def fails() -> bool:
@@ -169,9 +169,29 @@ def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n"  # once
 
 
+def test_an_error_that_comes_back_after_a_good_page_is_printed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower, stop, tries = PageUpdater([run], resamples=100), threading.Event(), []
+
+    def refresh() -> bool:
+        tries.append(1)
+        if len(tries) == 3:
+            stop.set()
+        if len(tries) != 2:
+            raise ZeroDivisionError("of nothing")
+        return True
+
+    monkeypatch.setattr(follower, "refresh", refresh)
+    monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("valueshare.report.page.live.SHARE", 1e9)
+    follower.follow(stop)
+    assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n" * 2
+
+
 def test_a_page_that_could_not_be_built_once_is_built_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last change of a run is followed by no other that would have it built."""
-    follower = Follower([run], resamples=100)
+    follower = PageUpdater([run], resamples=100)
     before = follower.view
     with monkeypatch.context() as patched:
         patched.setattr("valueshare.report.page.live.report_data", lambda *_: 1 // 0)
@@ -185,11 +205,11 @@ def test_a_page_that_could_not_be_built_once_is_built_again(run: Path, monkeypat
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="does not exist"):
-        Follower([tmp_path / "nowhere"])
+        PageUpdater([tmp_path / "nowhere"])
     with pytest.raises(InvalidInput, match="holds no records"):
-        Follower([tmp_path])
+        PageUpdater([tmp_path])
     with pytest.raises(InvalidInput, match="no runs are given"):
-        Follower([])
+        PageUpdater([])
 
 
 def test_a_port_that_is_taken_is_said(served: Served) -> None:
@@ -213,7 +233,7 @@ def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
         (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps(written))
 
     commit(0)
-    follower = Follower([run], resamples=50)
+    follower = PageUpdater([run], resamples=50)
     assert follower.refresh()
     assert b"33% of all steps" in follower.view.content
     end_phase(run, 1)
@@ -250,7 +270,7 @@ def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
 
 def test_the_time_of_an_evaluation_that_comes_later_is_shown(run: Path) -> None:
     """The progress file is written last, and every second: only its evaluations count."""
-    follower = Follower([run], resamples=50)
+    follower = PageUpdater([run], resamples=50)
     follower.refresh()
     progress = run / "progress" / "p.json"
     progress.parent.mkdir()
@@ -289,7 +309,7 @@ def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, v
 
 def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> None:
     run = make_run(tmp_path / "run", phases=0)
-    follower = Follower([run], resamples=100)
+    follower = PageUpdater([run], resamples=100)
     follower.refresh()
     seen = visit()
     with running(follower) as port:
@@ -311,14 +331,14 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
     script = f"""
         import os, sys, threading, torch
         from valueshare.__main__ import run
-        from valueshare.report.page.live import Follower
+        from valueshare.report.page.live import PageUpdater
 
         def busy(self):
             threading.Timer(0.5, os.kill, (os.getpid(), {int(number)})).start()
             while True:
                 torch.ones(1_000, 1_000) @ torch.ones(1_000, 1_000)
 
-        Follower.refresh = busy
+        PageUpdater.refresh = busy
         sys.argv[1:] = ["watch", {str(run)!r}, "--port", "0", "--no-clips"]
         run()
         """

@@ -11,7 +11,7 @@ import pytest
 from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
 from valueshare.report.data import report_data
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.report.page.results import results_page
 
 Visiting = Callable[..., Any]
@@ -101,7 +101,7 @@ def test_agents_in_two_runs_are_compared_by_run(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is there twice; give one of the two"):
         read_results([old, new])
     data = report_data(read_results([old, new], repeated=True), 100)
-    assert [v.look.label for v in data.variants] == [
+    assert [v.style.label for v in data.variants] == [
         *("DQN, run new", "IB-DQN(4), run new", "DQN, run old", "IB-DQN(4), run old")
     ]
     assert data.runs == ("old", "new")
@@ -130,7 +130,7 @@ def test_shards_and_files_of_other_programs_are_one_run_each(tmp_path: Path) -> 
 
 def test_a_watched_folder_shows_a_run_that_begins_later(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "old", 1.0)
-    follower = Follower([tmp_path / "runs"], resamples=50)
+    follower = PageUpdater([tmp_path / "runs"], resamples=50)
     follower.refresh()
     assert b"run old" not in follower.view.content
     make_run(tmp_path / "runs" / "new", 2.0)

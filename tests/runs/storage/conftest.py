@@ -1,4 +1,4 @@
-"""An address for tests of storage, and leases that expire soon."""
+"""A URL for tests of storage, and leases that expire soon."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,7 +11,7 @@ from valueshare.runs.storage.locations import Url
 
 @pytest.fixture
 def url() -> Iterator[Url]:
-    """An address in memory, empty before and after."""
+    """A URL in memory, empty before and after."""
     found = Url("memory://somewhere/run")
     files = import_module("fsspec").filesystem("memory")
     yield found

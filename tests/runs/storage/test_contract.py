@@ -1,4 +1,4 @@
-"""The contract of an address that can hold a run.
+"""The contract of a URL that can hold a run.
 
 Every address of `ADDRESSES` passes it. To check another one, with its driver and credentials:
 
@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 def test_an_empty_address_has_no_files(store: Store, tmp_path: Path) -> None:
-    assert (store.sizes(), store.stamps("a"), store.read("a")) == ({}, {}, None)
+    assert (store.sizes(), store.versions("a"), store.read("a")) == ({}, {}, None)
     assert not store.get("a", tmp_path / "a")
     assert not (tmp_path / "a").exists()
     store.delete("a")  # no error
@@ -57,10 +57,10 @@ def test_files_come_back_as_they_were_written(store: Store, tmp_path: Path) -> N
 
 def test_a_new_version_replaces_the_old_one(store: Store) -> None:
     store.write("a", b"1")
-    before = store.stamps("")
+    before = store.versions("")
     store.write("a", b"22")
     assert (store.read("a"), store.sizes()) == (b"22", {"a": 2})
-    assert store.stamps("") != before
+    assert store.versions("") != before
 
 
 def test_a_deleted_file_is_gone_for_every_reader(store: Store) -> None:

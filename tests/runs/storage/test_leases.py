@@ -1,4 +1,4 @@
-"""Leases: one driver per run at an address."""
+"""Leases: one driver per run at a URL."""
 
 import time
 from pathlib import Path
@@ -75,11 +75,11 @@ def test_a_lease_outlives_a_store_that_fails_now_and_then(url: Url, monkeypatch:
     """Renewing asks once and continues: with the pauses of other files it would be late."""
     read, asked = Store.read, list[bool]()
 
-    def failing(self: Store, name: str, *, patient: bool = True) -> bytes | None:
-        asked.append(patient)
+    def failing(self: Store, name: str, *, retry: bool = True) -> bytes | None:
+        asked.append(retry)
         if len(asked) % 2:
             raise Unreachable(5, "throttled")
-        return read(self, name, patient=patient)
+        return read(self, name, retry=retry)
 
     store = Store(url)
     with leased(store, lambda line: None) as lease:

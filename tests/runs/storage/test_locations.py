@@ -1,4 +1,4 @@
-"""Locations of runs: folders and addresses, shown without secrets."""
+"""Locations of runs: folders and URLs, shown without secrets."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_where_a_run_can_be() -> None:
         ("sftp:///a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
         ("sftp://me:hunter2@/a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
         ("sftp://:21/a", "sftp://:21/a is not a location of a run: write sftp://HOST/RUN"),
-        ("simplecache::s3://bucket/a", "one address, not a chain"),
+        ("simplecache::s3://bucket/a", "one URL, not a chain"),
         ("s3://bucket/a?token=hunter2", "continues with"),
     ):
         with pytest.raises(InvalidInput, match=message) as said:
@@ -37,24 +37,24 @@ def test_where_a_run_can_be() -> None:
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:
-    address = resolve_location("sftp://me:hunter2@host:21/runs/a")
-    assert isinstance(address, Url)
-    assert str(address / "records") == "sftp://host:21/runs/a/records"
-    for shown in (repr(address), f"{address}", repr([address]), repr((address,))):
+    url = resolve_location("sftp://me:hunter2@host:21/runs/a")
+    assert isinstance(url, Url)
+    assert str(url / "records") == "sftp://host:21/runs/a/records"
+    for shown in (repr(url), f"{url}", repr([url]), repr((url,))):
         assert "hunter2" not in shown
         assert "me" not in shown
-    said = address.scrubbed(f"no route to {address.full}; login me:hunter2 failed for hunter2")
+    said = url.redact(f"no route to {url.full}; login me:hunter2 failed for hunter2")
     assert "hunter2" not in said
     assert "sftp://host:21/runs/a" in said
     coded = resolve_location("sftp://me:p%40ss@host")  # said as it is written, or as it is meant
     assert isinstance(coded, Url)
     assert coded.name == "host"  # it becomes a folder's name
-    assert "ss" not in coded.scrubbed("login p%40ss or p@ss")
+    assert "ss" not in coded.redact("login p%40ss or p@ss")
 
 
 def test_a_user_name_without_a_password_leaves_other_words_as_they_are() -> None:
     for secret in ("a", "a:"):
-        address = Url(f"sftp://{secret}@host/run")
-        said = address.scrubbed(f"cannot read a file of {address.full}: {secret}@host has no path /data")
+        url = Url(f"sftp://{secret}@host/run")
+        said = url.redact(f"cannot read a file of {url.full}: {secret}@host has no path /data")
         assert said == "cannot read a file of sftp://host/run: host has no path /data"
-    assert Url("s3://bucket/run").scrubbed("me@host") == "me@host"
+    assert Url("s3://bucket/run").redact("me@host") == "me@host"

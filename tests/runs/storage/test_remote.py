@@ -1,4 +1,4 @@
-"""Copies of runs at addresses: which files are sent and fetched, and in which order."""
+"""Copies of runs at URLs: which files are sent and fetched, and in which order."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from valueshare.errors import InvalidInput
 from valueshare.records import read_progress
 from valueshare.runs.storage.locations import Url
-from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.storage.remote import Copy, is_metadata
 from valueshare.runs.storage.stores import Store, Unreachable
 
 NAME = "population-1"
@@ -153,14 +153,14 @@ def test_names_that_lead_out_of_the_folder_are_not_fetched(
     copy = Copy(tmp_path / "run", url)
     copy.store.write("config.json", b"{}")
     for name in ("../config.json", "/config.json", "a/../../config.json", "./config.json", ".."):
-        stamps = dict.fromkeys((name, "config.json"), (2, ""))
-        monkeypatch.setattr(copy.store, "stamps", lambda stamps=stamps: stamps)
+        versions = dict.fromkeys((name, "config.json"), (2, ""))
+        monkeypatch.setattr(copy.store, "versions", lambda versions=versions: versions)
         copy.pull(lambda name: True)
         assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
             *("run", "run/config.json")
         ]
-    assert is_small("shard-1-of-2/records/population-0-000001.parquet")
-    assert not is_small("checkpoints/population-0/state-000001.safetensors")
+    assert is_metadata("shard-1-of-2/records/population-0-000001.parquet")
+    assert not is_metadata("checkpoints/population-0/state-000001.safetensors")
 
 
 def test_news_are_progress_and_records(url: Url, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_progress_at_an_address_is_untrusted(
     assert read_progress(driver.folder, NAME).phases == 1
 
 
-@pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_small)])
+@pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_metadata)])
 def test_a_phase_that_is_run_again_replaces_its_old_records(
     url: Url, tmp_path: Path, news: Callable[..., None]
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_phase_that_is_run_again_replaces_its_old_records(
     for phase in (0, 1):
         write_phase(worker.folder, phase)
     worker.push()
-    driver.pull(is_small)
+    driver.pull(is_metadata)
     (driver.folder / "progress").mkdir()
     progress = Path("progress") / f"{NAME}.json"
     (driver.folder / progress).write_text('{"step": 1, "phases": 1, "seconds": 1, "attempts": 1}')

@@ -1,4 +1,4 @@
-"""Stores: attempts, listings and errors of files at an address."""
+"""Stores: attempts, listings and errors of files at a URL."""
 
 import errno
 import os
@@ -121,11 +121,11 @@ def test_reading_a_file_does_not_change_its_stamp(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(type(store._files), "ls", ls)
     store.write("a", b"1")
-    before, file = store.stamps(), tmp_path / "a"
+    before, file = store.versions(), tmp_path / "a"
     os.utime(file, ns=(file.stat().st_atime_ns + 10**9, file.stat().st_mtime_ns))  # as a download leaves it
-    assert store.stamps() == before
+    assert store.versions() == before
     os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns + 10**9))
-    assert store.stamps() != before
+    assert store.versions() != before
 
 
 def test_a_search_of_the_protocols_own_is_used(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 import valueshare
 from valueshare import resources, starting
 from valueshare.errors import InvalidInput
+from valueshare.host_memory import format_bytes
 from valueshare.population import memory
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
@@ -65,7 +66,7 @@ def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
     said = launcher.check(plan, ExecutionOptions())
-    assert said.startswith(f"{memory.shown(2 * one)} needed by 2 populations at once (600.0 MB for each process), ")
+    assert said.startswith(f"{format_bytes(2 * one)} needed by 2 populations at once (600.0 MB for each process), ")
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
     with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
         launcher.check(plan, ExecutionOptions())

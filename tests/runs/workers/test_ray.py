@@ -25,7 +25,7 @@ from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
 from valueshare.records import read_progress
 from valueshare.runs import locks
-from valueshare.runs.execution import Callbacks, ExecutionOptions
+from valueshare.runs.execution import ExecutionOptions, ProgressHooks
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import ProgressFile, reset_progress
@@ -49,7 +49,7 @@ def test_a_lock_does_not_outlive_its_holder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert locks.is_taken(path)
-        with pytest.raises(locks.Taken), locks.locked(path, wait_seconds=0.3):
+        with pytest.raises(locks.LockHeld), locks.locked(path, wait_seconds=0.3):
             pass
         holder.send_signal(signal.SIGKILL)
         with locks.locked(path, wait_seconds=10):  # the file is still there, and free
@@ -67,7 +67,7 @@ def test_a_filesystem_without_locks_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("fcntl.flock", none)
     with (
         pytest.raises(InvalidInput, match=r"filesystem without locks \(no locks available\)"),
-        locks.held(tmp_path),
+        locks.lock_run(tmp_path),
     ):
         pass
 
@@ -80,9 +80,9 @@ def test_what_a_population_is_given() -> None:
     assert slot_of(LauncherOptions(), "cuda", nodes) == Slot(4, 1)
     assert slot_of(LauncherOptions("ray", ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
     assert slot_of(LauncherOptions("ray", ray_gpus=2), "cuda", nodes) == Slot(8, 2)
-    assert [Slot(4, 1).times(node) for node in nodes] == [0, 4]
-    assert [Slot(3, 0).times(node) for node in nodes] == [1, 5]
-    assert Slot(2, 0.5).times(BIG_NODE) == 8
+    assert [Slot(4, 1).count_on(node) for node in nodes] == [0, 4]
+    assert [Slot(3, 0).count_on(node) for node in nodes] == [1, 5]
+    assert Slot(2, 0.5).count_on(BIG_NODE) == 8
     with pytest.raises(InvalidInput, match="no node of the cluster has more than 4 GPUs"):
         slot_of(LauncherOptions("ray", ray_gpus=5), "cuda", nodes)
     with pytest.raises(InvalidInput, match="that has the GPUs has more than 16 CPUs"):
@@ -139,7 +139,7 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     spec = PLAN.populations["population-0"]
     spec = replace(spec, settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
-    callbacks = Callbacks(
+    callbacks = ProgressHooks(
         on_step=lambda name, step: heard.append((name, step)),
         on_phase=lambda name, step, records: heard.append((name, step, records.height)),
     )

@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.analysis.csv_text import without_guards
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
@@ -29,7 +29,7 @@ METRICS = (
     "train_score",
 )
 SEPARATORS = {".csv": ",", ".txt": "\t"}
-LARGEST = 1e100  # of a score: sums and squares of larger ones overflow
+MAX_SCORE = 1e100  # of a score: sums and squares of larger ones overflow
 
 
 def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
@@ -70,7 +70,7 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         seconds = table["seconds"]
         _refuse(file, seconds, ~seconds.is_finite() | (seconds < 0), "not a finite number >= 0")
     _refuse(file, score, ~score.is_finite(), "not finite: where no episode finished, leave the cell empty")
-    _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
+    _refuse(file, score, score.abs() > MAX_SCORE, f"not a score: at most {MAX_SCORE:g} can be averaged")
     return table
 
 
@@ -98,7 +98,7 @@ def _position(file: Path, row: int) -> str:
 
 
 def short(error: Exception) -> str:
-    return printable(" ".join(str(error).split())) or type(error).__name__
+    return printable(one_line(error)) or type(error).__name__
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 
 from valueshare.analysis.importers.columns import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.run_values import diverged
-from valueshare.analysis.tidy import AGENT_SETTINGS, listed
+from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
@@ -62,7 +62,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     table = _renamed(original, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
-            shown, there = "environment" if name == "env" else name, listed(original.columns, 12)
+            shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
             raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
@@ -76,7 +76,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
 
 
 def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
-    """A run folder of this package, finished or as far as its last whole phase."""
+    """A run folder of this package, finished or as far as its last finished phase."""
     config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
     agents = read_agents(folder, limit)
@@ -89,14 +89,14 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     unknown = records.join(agents, on="agent", how="anti").height
     if unknown:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
-    whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
+    table = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     # The same runs may be there with another optimiser.
     optimizers = {env: settings.get("optimizer") for env, settings in stored_settings(config).items()}
     known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
     optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
-    whole = whole.with_columns(optimizer.alias("optimizer"))
+    table = table.with_columns(optimizer.alias("optimizer"))
     notes = _run_notes(agents, records, config)
-    return Imported(whole, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
+    return Imported(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
@@ -113,8 +113,8 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
     if len(identity) < 3:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
-    whole, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
-    return Imported(whole, "pfrl", rules=rules)
+    table, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
+    return Imported(table, "pfrl", rules=rules)
 
 
 def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
@@ -193,7 +193,7 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     names = [ALIASES.get(name, name) for name in plain]
     twice = [column for column, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
-        raise InvalidInput(f"{file} has {printable(listed(twice))}, which are one: leave all but one out")
+        raise InvalidInput(f"{file} has {printable(shorten_list(twice))}, which are one: leave all but one out")
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 

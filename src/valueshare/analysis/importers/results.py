@@ -16,15 +16,15 @@ from valueshare.analysis.importers.formats import (
     read_tidy,
     stored_settings,
 )
-from valueshare.analysis.tidy import RUN, listed, named
+from valueshare.analysis.tidy import RUN_COLUMNS, group_label, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.result_files import SizeLimit
-from valueshare.schema import CONFIG, Invalid, Shard, checked, read_config
+from valueshare.schema import CONFIG, Invalid, Shard, read_config, validate_as
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
 TABLES = (".csv", ".parquet")
-MOST_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
+MAX_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
 # The run folders of each shard number, by parent folder and number of shards.
 Shards = dict[tuple[Path, int], dict[int, list[Path]]]
 
@@ -48,7 +48,7 @@ class Source(NamedTuple):
         """The numbers of actions by environment, as far as a run folder has them."""
         stored = (self.config or {}).get("actions")
         known = stored.items() if isinstance(stored, dict) else ()
-        return {env: count for env, count in known if type(count) is int and 0 < count <= MOST_ACTIONS}
+        return {env: count for env, count in known if type(count) is int and 0 < count <= MAX_ACTIONS}
 
 
 class Results(NamedTuple):
@@ -94,15 +94,15 @@ def read_results(
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
     shards = _shards(about)
-    whole = pl.concat(tables, how="diagonal_relaxed")
-    _each_once(whole, repeated=repeated)
-    notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_check_shards(shards)]
-    if whole[metric].is_null().all():
+    table = pl.concat(tables, how="diagonal_relaxed")
+    _each_once(table, repeated=repeated)
+    notes += [*_other_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
+    if table[metric].is_null().all():
         names = str(sources[0]) if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
-    order = [name for name in FIRST if name in whole.columns]
-    rest = [name for name in whole.columns if name not in order]
-    return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
+    order = [name for name in FIRST if name in table.columns]
+    rest = [name for name in table.columns if name not in order]
+    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
 
 
 def _sources(path: Path) -> list[Path]:
@@ -121,7 +121,7 @@ def _sources(path: Path) -> list[Path]:
     files = sorted(file for name in FILES for file in path.rglob(name))
     sources = [*runs, *files] or _tables(path)
     if not sources and (studies := _tabular_below(path)):
-        names = listed([str(study.relative_to(path)) for study in studies])
+        names = shorten_list([str(study.relative_to(path)) for study in studies])
         first = f"valueshare report {shlex.quote(str(studies[0]))}"
         raise InvalidInput(f"{path} holds tabular studies ({names}), each with its own report: {first}")
     if not sources:
@@ -158,7 +158,7 @@ def _not_read(named_paths: Iterable[Path], sources: Sequence[Path]) -> list[str]
         beside = folder.is_dir() and not (folder / "agents.parquet").is_file()
         left = [file.name for file in _tables(folder) if file not in sources] if beside else []
         if left:
-            notes.append(f"{folder}: beside runs, and not read unless named: {listed(left)}")
+            notes.append(f"{folder}: beside runs, and not read unless named: {shorten_list(left)}")
     return notes
 
 
@@ -169,7 +169,7 @@ def _shards(about: Sequence[Source]) -> Shards:
             continue
         path = Path(source.path)
         try:
-            number, count = map(int, checked(stored, Shard).split("/"))
+            number, count = map(int, validate_as(stored, Shard).split("/"))
         except Invalid as error:
             raise InvalidInput(f"{path / CONFIG} is damaged (shard: {error}): put it back as it was") from error
         here.setdefault((path.parent, count), {}).setdefault(number, []).append(path)
@@ -193,7 +193,7 @@ def _check_shards(shards: Shards) -> list[str]:
                 "of them): give those of one table"
             )
         if len(paths) < count:
-            here = listed([f"{number}/{count}" for number in sorted(paths)])
+            here = shorten_list([f"{number}/{count}" for number in sorted(paths)])
             verb = "is" if len(paths) == 1 else "are"
             notes.append(f"{folder}: of the shards 1/{count} to {count}/{count} only {here} {verb} here")
     return notes
@@ -202,7 +202,7 @@ def _check_shards(shards: Shards) -> list[str]:
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     """The table with its agents numbered from `first`, and the next number."""
     if "agent" not in table.columns:
-        run_columns = [name for name in RUN if name in table.columns]
+        run_columns = [name for name in RUN_COLUMNS if name in table.columns]
         table = table.with_columns((pl.struct(run_columns).rank("dense") - 1).cast(pl.Int64).alias("agent"))
     numbered = table.with_columns(pl.col("agent") + first)
     last = numbered["agent"].max()
@@ -262,7 +262,7 @@ def repeats(table: pl.DataFrame, *within: str) -> pl.DataFrame:
 
 
 def _identity(table: pl.DataFrame) -> list[str]:
-    return [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
+    return [name for name in (*RUN_COLUMNS, "step") if name in table.columns and name != "optimizer"]
 
 
 def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
@@ -276,4 +276,4 @@ def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
     same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
-    raise InvalidInput(f"{' and '.join(sources)}: {named(evaluation)} is there twice; {way}")
+    raise InvalidInput(f"{' and '.join(sources)}: {group_label(evaluation)} is there twice; {way}")

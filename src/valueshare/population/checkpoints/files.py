@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
-from valueshare.schema import FORMAT, Invalid, Manifest, checked, read_checksummed
+from valueshare.schema import FORMAT, Invalid, Manifest, read_checksummed, validate_as
 
 # The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
 OWN_NAMES = re.compile(
@@ -61,7 +61,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         other = "a newer" if version > FORMAT else "an earlier"
         raise InvalidInput(f"{path.name} was written by {other} version of valueshare: read it with that version")
     try:
-        manifest = checked(body, Manifest)
+        manifest = validate_as(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so
         raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
     if path.name != f"checkpoint-{manifest.phase:06d}.json":

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.files import NoRoom, refuse_links, remove_files, remove_leftovers, write_whole
+from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files, remove_temporary_files
 from valueshare.population.checkpoints.files import (
     OWN_NAMES,
     CheckpointPaths,
@@ -75,12 +75,12 @@ def save(
             "format": FORMAT,
             "phase": phase,
             "fingerprint": fingerprint,
-            "state": {paths.state(phase).name: write_whole(paths.state(phase), safetensors_bytes(state))},
+            "state": {paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
             "segments": segments,
             "records": {**earlier["records"], paths.records(phase).name: write_table(paths.records(phase), records)},
         }
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
-        write_whole(paths.manifest(phase), [text.encode()])
+        atomic_write(paths.manifest(phase), [text.encode()])
     kept = [manifest for manifest in (before, body) if manifest is not None]
     remove_files(paths.checkpoints, _unneeded(paths, kept))
 
@@ -92,8 +92,8 @@ def prepare(paths: CheckpointPaths) -> None:
     """
     refuse_links(paths.root, f"checkpoints/{paths.name}", "records")
     records = re.compile(rf"{re.escape(paths.name)}-\d{{6,}}\.parquet", re.ASCII)
-    remove_leftovers(paths.checkpoints, OWN_NAMES)
-    remove_leftovers(paths.root / "records", records)
+    remove_temporary_files(paths.checkpoints, OWN_NAMES)
+    remove_temporary_files(paths.root / "records", records)
 
 
 def remove_old(paths: CheckpointPaths, last: int) -> None:
@@ -126,11 +126,11 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
 
 def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> dict[str, Any]:
     """The manifest's entry for the segment."""
-    digest = write_whole(paths.replay(phase), safetensors_bytes(added.columns))
+    digest = atomic_write(paths.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
     for number, file in enumerate(added.frames):
         path = paths.frames(phase, number)
-        frames[path.name] = write_whole(path, safetensors_bytes(file._asdict()))
+        frames[path.name] = atomic_write(path, safetensors_bytes(file._asdict()))
     return {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
 
 
@@ -139,11 +139,11 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
     """Where a disk fills up, delete what the phase has written: it is of no checkpoint."""
     try:
         yield
-    except NoRoom as error:
+    except DiskFull as error:
         remove_files(paths.checkpoints, lambda name: phase_of(name) == phase)
         safe = "all finished phases are safe" if phase else "no phase is finished yet"
         reason = f"{error.strerror}; {safe}: make room, then resume"
-        raise NoRoom(error.errno, reason) from error
+        raise DiskFull(error.errno, reason) from error
 
 
 def _unneeded(paths: CheckpointPaths, kept: list[dict[str, Any]]) -> Callable[[str], bool]:

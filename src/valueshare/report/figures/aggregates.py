@@ -1,6 +1,6 @@
 """Figures over all games: interquartile means, sample efficiency, and performance profiles.
 
-The tables are those of `iqm_curves` and `performance_profile` in `valueshare.analysis`.
+The tables are those of `draw_iqm_curves` and `performance_profile` in `valueshare.analysis`.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.efficiency import Reached, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, find_variants, millions, plain_variant
-from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, house_style
+from valueshare.report.figures.series import Variant, baseline_variant, find_variants, format_steps
+from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style
 
 
 class Line(NamedTuple):
@@ -26,8 +26,8 @@ class Line(NamedTuple):
     reached: Reached
 
 
-def iqm_curves(
-    curves: pl.DataFrame, *, n: int | None = None, title: str = "", word: str = "human-normalised"
+def draw_iqm_curves(
+    curves: pl.DataFrame, *, n: int | None = None, title: str = "", word: str = "human-normalized"
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
@@ -36,43 +36,43 @@ def iqm_curves(
     """
     variants = find_variants(curves, n)
     most = _most_games(curves)
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
         axes = figure.subplots()
         ends = []
         for variant in variants:
             line = variant.rows(curves).sort("step")
-            band(axes, line, "step", variant.look.colour)
-            draw_line(axes, line["step"], line["value"], variant.look, linewidth=1.3)
+            band(axes, line, "step", variant.style.colour)
+            draw_line(axes, line["step"], line["value"], variant.style, linewidth=1.3)
             name = _with_games(variant, line, most)
-            ends.append((name, variant.look.colour, line["step"][-1], line["value"][-1]))
+            ends.append((name, variant.style.colour, line["step"][-1], line["value"][-1]))
         lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
         axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
         _mark(axes, efficiency_lines(curves, variants))
         _label_ends(axes, ends)
-        axes.xaxis.set_major_formatter(FuncFormatter(millions))
+        axes.xaxis.set_major_formatter(FuncFormatter(format_steps))
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set(xlabel="timesteps", ylabel=f"IQM of the {word} score", title=title)
     return figure
 
 
-def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: str = "human-normalised") -> Figure:
+def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: str = "human-normalized") -> Figure:
     """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
 
     A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, for example a human's
     score, and logarithmic beyond. A name has the number of games with it where it is not that of the others.
     """
     most = _most_games(profiles)
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(COLUMN, 2.75), layout="constrained")
         axes = figure.subplots()
         axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
         for variant in find_variants(profiles, n):
             line = variant.rows(profiles).sort("threshold")
-            band(axes, line, "threshold", variant.look.colour)
+            band(axes, line, "threshold", variant.style.colour)
             name = _with_games(variant, line, most)
-            draw_line(axes, line["threshold"], line["value"], variant.look, name, linewidth=1.2)
+            draw_line(axes, line["threshold"], line["value"], variant.style, name, linewidth=1.2)
         low, high = min(profiles["threshold"]), max(profiles["threshold"])
         axes.set_xscale("symlog", linthresh=1.0, linscale=1.0)
         marks = [mark for mark in (0, 0.25, 0.5, 1, 2, 5, 10, 30, 100) if low <= mark <= high]
@@ -88,11 +88,11 @@ def efficiency_lines(curves: pl.DataFrame, variants: Sequence[Variant]) -> list[
     """For every algorithm without the layer the k that reaches its best first, if any does."""
     lines: dict[tuple[str, float], Line] = {}
     for sooner in variants:
-        plain = plain_variant(sooner, variants)
+        plain = baseline_variant(sooner, variants)
         if plain is None:
             continue
         with suppress(InvalidInput):  # they are of different games
-            reached = sample_efficiency(curves, sooner.named(), plain.named())
+            reached = sample_efficiency(curves, sooner.selection(), plain.selection())
             key = (plain.algorithm, plain.k)
             if reached.step is not None and (key not in lines or reached.step < (lines[key].reached.step or 0)):
                 lines[key] = Line(sooner, plain, reached)
@@ -106,19 +106,19 @@ def _most_games(table: pl.DataFrame) -> int:
 def _with_games(variant: Variant, line: pl.DataFrame, most: int) -> str:
     """A name, and of how many games its line is, where others are of more."""
     games = _most_games(line)
-    return variant.look.label if games == most else f"{variant.look.label}, {games} of {most} games"
+    return variant.style.label if games == most else f"{variant.style.label}, {games} of {most} games"
 
 
 def _mark(axes: Axes, lines: Sequence[Line]) -> None:
     """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
     bottom = axes.get_ylim()[0]
     for row, (sooner, _, reached) in enumerate(lines):
-        colour, step = sooner.look.colour, reached.step or 0
+        colour, step = sooner.style.colour, reached.step or 0
         xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
         offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
         style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
-        axes.annotate(millions(step), (step, bottom), offset, ha=side, **style)
+        axes.annotate(format_steps(step), (step, bottom), offset, ha=side, **style)
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> None:

@@ -13,19 +13,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import game, millions
-from valueshare.report.figures.style import COLUMN, GREY, INK, Look, house_style
+from valueshare.report.figures.series import format_steps, game
+from valueshare.report.figures.style import COLUMN, GREY, INK, SeriesStyle, rc_style
 
 ROW = 0.122  # inches per game
-INTERVAL = ("ci95_low", "ci95_high")
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 
-def score_change(differences: pl.DataFrame, plain: Look, other: Look, word: str = "human-normalised") -> Figure:
-    """Change of the normalised AUC in each game from one algorithm to another, symlog."""
+def score_change(
+    differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle, word: str = "human-normalized"
+) -> Figure:
+    """Change of the normalized AUC in each game from one algorithm to another, symlog."""
     label = f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)"
-    changes = differences.select("env", *INTERVAL, change="difference")
+    changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("better", "worse"))
     values = rows["change"].to_numpy()
     low, high = min(-0.1, values.min()), max(0.1, values.max())
@@ -39,7 +41,7 @@ def score_change(differences: pl.DataFrame, plain: Look, other: Look, word: str 
     return figure
 
 
-def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
+def overestimation_reduction(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
     """Reduction of the overestimation in each game, in % of the first algorithm's.
 
     100 % is none left; beyond it, values are underestimated.
@@ -50,15 +52,15 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
     axes.axvline(100, color=GREY, linewidth=0.9, linestyle=":")
     if np.abs(rows["change"].to_numpy()).max() > 1_000:
         axes.set_xscale("symlog", linthresh=200, linscale=1.5)
-        axes.xaxis.set_major_formatter(FuncFormatter(millions))
+        axes.xaxis.set_major_formatter(FuncFormatter(format_steps))
         axes.minorticks_off()
     return figure
 
 
-def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
+def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
     label = f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {GAP_CLIP:g})"
-    changes = differences.select("env", *INTERVAL, change="difference")
+    changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("wider", "narrower"), GAP_CLIP)
     for y, value in enumerate(rows["change"]):
         if abs(value) > GAP_CLIP:
@@ -72,7 +74,12 @@ def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look) -> 
 
 
 def _bars(
-    changes: pl.DataFrame, plain: Look, other: Look, label: str, words: tuple[str, str], clip: float = np.inf
+    changes: pl.DataFrame,
+    plain: SeriesStyle,
+    other: SeriesStyle,
+    label: str,
+    words: tuple[str, str],
+    clip: float = np.inf,
 ) -> tuple[Figure, Axes, pl.DataFrame]:
     """Bars of `change`, the largest on top, with intervals where the table has them.
 
@@ -84,14 +91,14 @@ def _bars(
     values = rows["change"].to_numpy().clip(-clip, clip)
     names = [game(env) for env in rows["env"]]
     height = 0.85 + max(1.0, ROW * len(names))
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(COLUMN, height), layout="constrained")
         axes = figure.subplots()
         colours = [other.colour if value >= 0 else plain.colour for value in values]
         axes.barh(range(len(names)), values, height=0.72, color=colours)
         if "ci95_low" in rows.columns:
             known = rows.with_row_index("place").drop_nulls("ci95_low")
-            low, high = (known[name].to_numpy().clip(-clip, clip) for name in INTERVAL)
+            low, high = (known[name].to_numpy().clip(-clip, clip) for name in CI95)
             axes.hlines(known["place"], low, high, color=INK, linewidth=0.7)
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.set_yticks(range(len(names)), names, fontsize=6.5 if len(names) > 20 else 8)

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import style
-from valueshare.report.figures.series import game, millions
+from valueshare.report.figures.series import format_steps, game
 from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
 
 PANEL = (3.6, 2.6)  # inches: a column of a paper
@@ -29,23 +29,25 @@ BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # a legend on the
 
 def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame) -> Figure:
     """The paper's sensitivity figure: AUC against k, and beside it the learning curves."""
-    with style.house_style():
+    with style.rc_style():
         figure, (left, right) = _panels(2)
         _draw_against_k(left, auc, "score")
         for k in curves_shown(curves):
             line = curves.filter(k=k).drop_nulls("mean").sort("step")
-            look = style.look("ib-dqn", k)  # as in every other figure
-            style.band(right, line, "step", look.colour, BAND)
-            right.plot(line["step"], line["mean"], color=look.colour, linestyle=look.line, label=f"k = {k:g}")
+            line_style = style.series_style("ib-dqn", k)  # as in every other figure
+            style.band(right, line, "step", line_style.colour, BAND)
+            right.plot(
+                line["step"], line["mean"], color=line_style.colour, linestyle=line_style.line, label=f"k = {k:g}"
+            )
         right.set(xlabel="timesteps", ylabel="evaluation score")
-        right.xaxis.set_major_formatter(FuncFormatter(millions))
+        right.xaxis.set_major_formatter(FuncFormatter(format_steps))
         right.legend(**BESIDE)
     return figure
 
 
 def against_k(table: pl.DataFrame, column: str) -> Figure:
     """The means of a column of `AGAINST_K` against k."""
-    with style.house_style():
+    with style.rc_style():
         figure, (axes,) = _panels(1)
         _draw_against_k(axes, table, column)
     return figure
@@ -72,7 +74,7 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
     sizes = line["mean"].abs().to_numpy()
     if sizes.max() > 50 * np.median(sizes) > 0:  # a linear scale would hide most values
         axes.set_yscale("symlog", linthresh=float(np.median(sizes)))  # first, so that the limits follow the scale
-        axes.yaxis.set_major_formatter(FuncFormatter(millions))
+        axes.yaxis.set_major_formatter(FuncFormatter(format_steps))
     plain = line.filter(pl.col("k") == 0)
     if not plain.is_empty():
         axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
@@ -85,14 +87,12 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
 def _k_axis(axes: Axes, ks: list[float]) -> None:
     """Log scale with 0 one octave before the smallest k; at most ten values are written."""
     positive = [k for k in ks if k > 0]
-    axes.set_xscale("symlog", base=2, linthresh=min(positive, default=1.0), linscale=1.0)
     every = -(-len(positive) // 9)
     written = [k for k in ks if k == 0] + positive[::every]
-    axes.set_xticks(written, [f"{k:g}" for k in written], rotation=45 if len(written) > 6 else 0)
-    axes.minorticks_off()
+    style.symlog_k_axis(axes, written, base=2, rotation=45 if len(written) > 6 else 0)
 
 
-def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:
+def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalized") -> Figure:
     """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
     One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
@@ -104,7 +104,7 @@ def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Fi
     if lines.is_empty():
         raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
     envs = lines["env"].unique().sort().to_list()
-    with style.house_style():
+    with style.rc_style():
         figure, (axes,) = _panels(1)
         _k_axis(axes, lines["k"].unique().sort().to_list())
         for index, env in enumerate(envs):

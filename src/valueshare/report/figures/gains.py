@@ -6,27 +6,27 @@ from typing import Literal
 import polars as pl
 from matplotlib.figure import Figure
 
-from valueshare.report.figures.style import GREY, Look, band, house_style, symlog_k_axis
+from valueshare.report.figures.style import GREY, SeriesStyle, band, rc_style, symlog_k_axis
 
 # A learner at every x: `gain, ci95_low, ci95_high` beside x, nulls where it has no gain.
-Line = tuple[Look, pl.DataFrame]
+Line = tuple[SeriesStyle, pl.DataFrame]
 Panel = tuple[str, Sequence[Line]]  # a title, and lines that share axes
 
 
 def gain_panels(rows: Sequence[Sequence[Panel]], x: Literal["k", "actions"], label: str) -> Figure:
     """Rows of panels with a logarithmic axis of x; `label` says what is gained, over what."""
     width = 3.6 if x == "k" else 2.6
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(max(4.2, width * len(rows[0])), 2.7 * len(rows)), layout="constrained")
         grid = figure.subplots(len(rows), len(rows[0]), sharex=True, sharey="row", squeeze=False)
         for axes_row, row in zip(grid, rows, strict=True):
             for axes, (title, lines) in zip(axes_row, row, strict=True):
                 axes.axhline(0, color=GREY, linewidth=0.8)
-                for look, table in lines:
+                for style, table in lines:
                     line = table.sort(x)
-                    band(axes, line, x, look.colour, 0.18)
+                    band(axes, line, x, style.colour, 0.18)
                     axes.plot(
-                        line[x], line["gain"], marker="o", color=look.colour, linestyle=look.line, label=look.label
+                        line[x], line["gain"], marker="o", color=style.colour, linestyle=style.line, label=style.label
                     )
                 axes.set_title(title)
                 values = sorted({value for _, table in lines for value in table[x]})

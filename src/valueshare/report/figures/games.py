@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.report.figures import series
-from valueshare.report.figures.series import Variant, find_variants, game, millions, seed_means
-from valueshare.report.figures.style import GREY, band, draw_line, house_style
+from valueshare.report.figures.series import Variant, find_variants, format_steps, game, seed_means
+from valueshare.report.figures.style import GREY, band, draw_line, rc_style
 
 SMOOTHING = 7  # evaluations, as in the paper
 CAP = 25.0  # of overestimation, as in the paper
@@ -40,9 +40,9 @@ def learning_curves(
         line = variant.rows(env_means)
         if bands is not None:
             known = variant.rows(bands.filter(pl.col("env") == env_means["env"][0])).sort("step")
-            band(axes, known, "step", variant.look.colour)
+            band(axes, known, "step", variant.style.colour)
         means = series.smoothed(line["mean"], smoothing)
-        draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
+        draw_line(axes, line["step"], means, variant.style, linewidth=1.0)
 
     return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])
 
@@ -63,11 +63,11 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
     def draw(axes: Axes, env_means: pl.DataFrame, variant: Variant) -> None:
         if each_seed:
             steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == env_means["env"][0])))
-            colour = variant.look.colour
+            colour = variant.style.colour
             axes.plot(steps, np.minimum(values, CAP), color=colour, linewidth=0.4, alpha=0.3)
         line = variant.rows(env_means)
         capped = np.minimum(line["mean"].to_numpy(), CAP)
-        draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
+        draw_line(axes, line["step"], capped, variant.style, linewidth=1.0)
 
     return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])
 
@@ -97,13 +97,13 @@ def _grid(
     small = 5.5 if scale == 1 else 7.0
     line = 1.45 * (small + 1.5) / 72  # inches
     width, height = max(3.4, scale * PANEL[0] * columns), scale * PANEL[1] * rows
-    name = (0.6 * max(len(variant.look.label) for variant in variants) + 4.5) * (small + 1.5) / 72
+    name = (0.6 * max(len(variant.style.label) for variant in variants) + 4.5) * (small + 1.5) / 72
     per_row = min(len(variants), max(1, int((width - 0.1) / name)))
     per_row = math.ceil(len(variants) / math.ceil(len(variants) / per_row))  # rows of equal length
     notes = [sentence for sentence in sentences if sentence]
     legend = line * math.ceil(len(variants) / per_row) + 0.08
     below = 2.5 * line + legend + 0.9 * line * len(notes)
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(width, height + below))
         grid = figure.subplots(rows, columns, squeeze=False)
         figure.subplots_adjust(
@@ -124,11 +124,11 @@ def _grid(
             axes.tick_params(labelsize=small, length=2, pad=1.5)
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
-                axis.set_major_formatter(FuncFormatter(millions))
+                axis.set_major_formatter(FuncFormatter(format_steps))
             if steps[0] < steps[-1]:  # else there is one point, and room around it
                 axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
-        handles = [Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label) for v in variants]
+        handles = [Line2D([], [], color=v.style.colour, linestyle=v.style.line, label=v.style.label) for v in variants]
         inch = 1 / (height + below)
         top = below - 1.35 * line  # under the labels of the ticks
         figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)

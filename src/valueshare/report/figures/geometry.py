@@ -1,6 +1,5 @@
 """The geometry of the layer in the plane: Figure 1 of the paper."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,27 +7,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from valueshare.errors import InvalidInput
 from valueshare.expansion import expand
-from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, house_style
+from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, rc_style
 
 Floats = NDArray[np.float64]
+K = 2.0
 
 
-def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
+def geometry() -> Figure:
     """How z becomes q in the plane of two actions: q = z + k·mean(z)·1.
 
     The mean component of z, its projection on the all-ones direction, is scaled by k to the implicit baseline, to which
     z is added; the mean component of q is k+1 times that of z.
     """
-    if len(z) != 2 or sum(z) <= 0 or k <= 0:
-        raise InvalidInput(f"z = {z}, k = {k}: give two values with a mean > 0, and a k > 0")
-    residual = np.array(z, dtype=np.float64)
-    q: Floats = expand(residual, k)
+    residual = np.array([3.0, 1.0])
+    q: Floats = expand(residual, K)
     ones = np.ones(2)
     mean, baseline, q_mean = residual.mean() * ones, q - residual, q.mean() * ones
     far = 1.15 * q.max()
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(COLUMN, COLUMN * 0.92), layout="constrained")
         axes = figure.subplots()
         axes.set_aspect("equal")
@@ -48,7 +45,7 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
             (f"z = {_point(residual)}", residual, (4, -1), RED, below),
             (f"q = {_point(q)}", q, (3, -3), INK, below),
             (f"mean of z\n{_point(mean)}", mean, (-5, 3), GREEN, above),
-            (f"baseline, k = {k:g}\n{_point(baseline)}", baseline, (-6, 2), BLUE, above),
+            (f"baseline, k = {K:g}\n{_point(baseline)}", baseline, (-6, 2), BLUE, above),
             (f"mean of q\n{_point(q_mean)}", q_mean, (-5, 3), GREEN, above),
         ):
             axes.annotate(text, at, offset, color=colour, fontsize=8, **where)  # type: ignore[arg-type]

@@ -16,12 +16,12 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import GREY, INK, RED, house_style
+from valueshare.report.figures.style import GREY, INK, RED, rc_style
 from valueshare.text import plain_numbers
 
 ROW, NARROW, WIDE = 0.3, 0.34, 0.62  # inches: the height of a cell, and its widths
 ACROSS = 6.0  # inches that the cells of a row may take
-LARGEST, SMALLEST = 7.0, 4.5  # points of the numbers in cells; where less would fit, there are none
+MAX_POINTS, MIN_POINTS = 7.0, 4.5  # points of the numbers in cells; where less would fit, there are none
 COLOURS = "viridis"
 EMPTY = "#F2F2F2"
 CONTRAST = 3.0  # colours end this many times as far below the best as the median is
@@ -57,7 +57,7 @@ def settings_maps(maps: Sequence[SettingsMap]) -> Figure:
     across = [min(WIDE, max(NARROW, ACROSS / columns)) for _, columns in counts]
     heights = [0.9 + ROW * rows for rows, _ in counts]
     widest = max(wide * columns for wide, (_, columns) in zip(across, counts, strict=True))
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(max(3.2, 1.7 + widest), 0.2 + sum(heights)), layout="constrained")
         stacked = figure.subplots(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, one, wide in zip(stacked, maps, across, strict=True):
@@ -90,8 +90,8 @@ def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
             corner = (j - 0.5 + INSET, i - 0.5 + INSET)
             axes.add_patch(Rectangle(corner, inside, inside, fill=False, edgecolor=colour, lw=width, zorder=3))
     if crossed.any():
-        look: dict[str, Any] = {"s": 14, "color": RED, "linewidths": 1.4, "zorder": 4}
-        axes.scatter(columns[crossed] + 0.33, rows[crossed] + 0.27, marker="x", **look)
+        marker: dict[str, Any] = {"s": 14, "color": RED, "linewidths": 1.4, "zorder": 4}
+        axes.scatter(columns[crossed] + 0.33, rows[crossed] + 0.27, marker="x", **marker)
     for axis, name, values in ((axes.xaxis, x, xs), (axes.yaxis, y, ys)):
         axis.set_ticks(range(len(values)), plain_numbers(values))
         axis.set_label_text(name.replace("_", " "))
@@ -130,8 +130,8 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
     spread = float(scale.vmax or 0.0) - float(scale.vmin or 0.0)
     decimals = min(4, max(0, 1 - math.floor(math.log10(spread)))) if known.size > 1 and spread > 0 else 1
     texts = {(i, j): f"{means[i, j]:.{decimals}f}".replace("-", "−") for i, j in np.argwhere(np.isfinite(means))}
-    size = min(LARGEST, 0.9 * 72 * wide / (EM * max(map(len, texts.values()))))
-    if size < SMALLEST:
+    size = min(MAX_POINTS, 0.9 * 72 * wide / (EM * max(map(len, texts.values()))))
+    if size < MIN_POINTS:
         return
     colours = mpl.colormaps[COLOURS]
     for (i, j), text in texts.items():
@@ -148,8 +148,8 @@ def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
     if names:
         handles.append(Patch(facecolor="none", edgecolor=INK, label=f"best of each {' or '.join(names)}"))
     if any((one.cells["diverged"] > 0).any() for one in maps):
-        look: dict[str, Any] = {"marker": "x", "color": RED, "linestyle": "", "markersize": 4}
-        handles.append(Line2D([], [], label="runs diverged", **look))
+        marker: dict[str, Any] = {"marker": "x", "color": RED, "linestyle": "", "markersize": 4}
+        handles.append(Line2D([], [], label="runs diverged", **marker))
     sizes = (one.cells[one.settings[0]].n_unique() * one.cells[one.settings[1]].n_unique() for one in maps)
     if any(one.cells["mean"].count() < size for one, size in zip(maps, sizes, strict=True)):
         handles.append(Patch(facecolor=EMPTY, edgecolor=GREY, hatch=HATCH, lw=0.3, label="no score"))

@@ -12,18 +12,18 @@ import polars as pl
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import Look, distinct, look, paper_order, plain_of
-from valueshare.text import how_many
+from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, plain_of, series_style
+from valueshare.text import exact, pluralize
 
 
 class Variant(NamedTuple):
-    """An algorithm with its k, and how it looks."""
+    """An algorithm with its k, and the style of its lines."""
 
     algorithm: str
     k: float
-    look: Look
+    style: SeriesStyle
 
-    def named(self) -> dict[str, object]:
+    def selection(self) -> dict[str, object]:
         """As the analysis names one."""
         return {"algorithm": self.algorithm, "k": self.k}
 
@@ -47,20 +47,22 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
-    """The algorithms of a table in the order of the paper's, each with a unique label and look."""
-    variants = dict[str, Variant]()
+    """The algorithms of a table in the order of the paper's, each with a unique label and style."""
+    variants = list[Variant]()
     for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: paper_order(*pair)):
-        variant_look = look(algorithm, k, n)
-        if variant_look.label in variants:  # DQN, and IB-DQN with k = 0, which is DQN
-            variant_look = variant_look._replace(label=f"{variant_look.label} ({algorithm})")
-        variant_look = distinct(variant_look, algorithm, [other.look for other in variants.values()])
-        variants[variant_look.label] = Variant(algorithm, k, variant_look)
-    return list(variants.values())
+        style = series_style(algorithm, k, n)
+        others = [other.style for other in variants]
+        # DQN, and IB-DQN with k = 0, which is DQN; or two k that are the same number to six digits
+        labels = (style.label, f"{style.label} ({algorithm})", f"{style.label} ({algorithm}, k = {exact(k)})")
+        taken = {other.label for other in others}
+        label = next((one for one in labels if one not in taken), labels[-1])
+        variants.append(Variant(algorithm, k, distinct(style._replace(label=label), algorithm, others)))
+    return variants
 
 
-def plain_variant(layered: Variant, variants: Sequence[Variant]) -> Variant | None:
+def baseline_variant(layered: Variant, variants: Sequence[Variant]) -> Variant | None:
     """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
-    if not layered.look.dashed:
+    if not layered.style.dashed:
         return None
     for algorithm in (plain_of(layered.algorithm), layered.algorithm):
         for variant in variants:
@@ -104,7 +106,7 @@ def seed_count(rows: pl.DataFrame) -> str:
     """5 seeds, or 3 to 5 seeds where algorithms or environments differ."""
     counts = rows.group_by("env", *VARIANT).agg(pl.col("seed").n_unique())["seed"]
     fewest, most = min(counts), max(counts)
-    return how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    return pluralize(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
 
 
 def game(env: str) -> str:
@@ -112,7 +114,7 @@ def game(env: str) -> str:
     return game_name(env) if has_human_score(env) else env
 
 
-def millions(value: float, _: object = None) -> str:
+def format_steps(value: float, _: object = None) -> str:
     """A number of timesteps, short: 250k, 33.75M."""
     for size, suffix in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

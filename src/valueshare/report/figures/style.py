@@ -67,10 +67,10 @@ SETTINGS: dict[Any, Any] = {
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]  # as Matplotlib takes it
 # Usual ones, dots and dashes, dots, long ones, and long ones with two dots.
 DASHES: tuple[LineStyle, ...] = ("--", "-.", ":", (0, (7.0, 1.6)), (0, (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)))
-LEAST_APART = 0.18  # in one of red, green and blue, of 1: colours of two lines that can be told apart
+MIN_COLOUR_DISTANCE = 0.18  # in one of red, green and blue, of 1: colours of two lines that can be told apart
 
 
-class Look(NamedTuple):
+class SeriesStyle(NamedTuple):
     """The label and line style of an algorithm."""
 
     label: str
@@ -87,13 +87,13 @@ class Look(NamedTuple):
         """Dashes and gaps in widths of the line; none where it is solid."""
         return self.line[1] if isinstance(self.line, tuple) else PATTERNS[self.line]
 
-    def resembles(self, other: "Look") -> bool:
+    def is_similar(self, other: "SeriesStyle") -> bool:
         """Whether the lines of the two look alike."""
         channels = zip(to_rgb(self.colour), to_rgb(other.colour), strict=True)
-        return self.line == other.line and max(abs(a - b) for a, b in channels) < LEAST_APART
+        return self.line == other.line and max(abs(a - b) for a, b in channels) < MIN_COLOUR_DISTANCE
 
 
-RUN = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
+RUN_KEY = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
 _COLOURS = {
     "dqn": BLUE,
     "dueling-dqn": SKY,
@@ -105,13 +105,13 @@ _COLOURS = {
     "ib-iqn": INK,  # k = n
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer', RUN))})=\S+)+$")
+_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer', RUN_KEY))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 _SPARE = (*_OTHERS, "#EE3377", "#6A3D9A", "#B8860B", "#4D4D4D", "#00A2C7", "#7CB342")
 
 
-def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
-    """The look of an algorithm with its k; k = 0 shares no value, so it is not dashed.
+def series_style(algorithm: str, k: float | None = 0.0, n: int | None = None) -> SeriesStyle:
+    """The style of an algorithm with its k; k = 0 shares no value, so it is not dashed.
 
     Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An algorithm that is not
     ours keeps its own name, and has a colour that depends on its name alone.
@@ -119,7 +119,7 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     name, setting = split_settings(algorithm)
     label = algorithm_label(name, k, n)
     if setting:  # one of several that differ in it
-        swept, _, run = f" {setting}".partition(f" {RUN}=")
+        swept, _, run = f" {setting}".partition(f" {RUN_KEY}=")
         label += (f" with {setting_text(swept.strip())}" if swept else "") + (f", run {run}" if run else "")
     if setting or algorithm not in _COLOURS:
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
@@ -130,17 +130,17 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     else:
         colour = _shade(k, _AT_ONE[algorithm], _COLOURS[algorithm], n)
     layered = bool(k) and (name not in _COLOURS or name in _AT_ONE)
-    return Look(label, colour, layered)
+    return SeriesStyle(label, colour, layered)
 
 
-def distinct(preferred: Look, algorithm: str, others: Sequence[Look]) -> Look:
-    """A look that differs from those of the others: in other dashes for another k of one sweep, else in its colour."""
+def distinct(preferred: SeriesStyle, algorithm: str, others: Sequence[SeriesStyle]) -> SeriesStyle:
+    """A style that differs from those of the others: in other dashes for another k of one sweep, else in its colour."""
     swept = algorithm in _AT_ONE and preferred.dashed  # a colour of its own scale of k, which it keeps
     dashes = [preferred._replace(dashes=number) for number in range(1, len(DASHES))] if preferred.dashed else []
     first = crc32(preferred.label.encode()) % len(_SPARE)
     colours = [preferred._replace(colour=colour) for colour in (*_SPARE[first:], *_SPARE[:first])]
     candidates = [preferred, *dashes, *colours] if swept else [preferred, *colours, *dashes]
-    return next((look for look in candidates if not any(look.resembles(other) for other in others)), preferred)
+    return next((style for style in candidates if not any(style.is_similar(other) for other in others)), preferred)
 
 
 def paper_order(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
@@ -169,7 +169,7 @@ def split_settings(algorithm: str) -> tuple[str, str]:
 def without_settings(algorithm: str) -> str:
     """A name without the settings after it, but with its run."""
     name, settings = split_settings(algorithm)
-    return " ".join([name, *(one for one in settings.split() if one.startswith(f"{RUN}="))])
+    return " ".join([name, *(one for one in settings.split() if one.startswith(f"{RUN_KEY}="))])
 
 
 def setting_text(setting: str) -> str:
@@ -187,7 +187,7 @@ def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
     return to_hex(mpl.colormaps["viridis"](0.92 * share))
 
 
-def house_style() -> AbstractContextManager[None]:
+def rc_style() -> AbstractContextManager[None]:
     return mpl.rc_context(SETTINGS)
 
 
@@ -197,16 +197,16 @@ def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 
     axes.fill_between(known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0)
 
 
-def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **more: Any) -> None:
-    """A line in the look of its algorithm; a line of one point is drawn as a dot."""
-    look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
-    axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
+def draw_line(axes: Axes, x: pl.Series, y: Any, style: SeriesStyle, label: str = "", **more: Any) -> None:
+    """A line in the style of its algorithm; a line of one point is drawn as a dot."""
+    options: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
+    axes.plot(x, y, marker="o" if len(x) == 1 else "", **options, **more)
 
 
-def symlog_k_axis(axes: Axes, ks: list[float]) -> None:
+def symlog_k_axis(axes: Axes, ks: list[float], *, base: float = 10.0, rotation: float = 0.0) -> None:
     """A symmetric log axis of k, linear up to the smallest k above 0, with every k written."""
-    axes.set_xscale("symlog", linthresh=min((k for k in ks if k > 0), default=1.0))
-    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.set_xscale("symlog", base=base, linthresh=min((k for k in ks if k > 0), default=1.0))
+    axes.set_xticks(ks, [f"{k:g}" for k in ks], rotation=rotation)
     axes.minorticks_off()
 
 
@@ -238,7 +238,7 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
         return
     dpi = figure.get_dpi()
     try:
-        with house_style():
+        with rc_style():
             figure.set_dpi(mpl.rcParams["savefig.dpi"])  # the width of a text depends on it
             figure.draw_without_rendering()
             box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
@@ -252,6 +252,6 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
 def _rendered(figure: Figure, kind: str, box: Bbox | None) -> bytes:
     out = BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    with house_style():
+    with rc_style():
         figure.savefig(out, format=kind, bbox_inches=box, metadata=dateless[kind])
     return shortened(out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()

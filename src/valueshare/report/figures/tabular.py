@@ -9,12 +9,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from valueshare.report.figures.gains import Panel, gain_panels
-from valueshare.report.figures.style import BLUE, GREEN, RED, Look, house_style, symlog_k_axis
+from valueshare.report.figures.style import BLUE, GREEN, RED, SeriesStyle, rc_style, symlog_k_axis
 
 CASE = "step_reward"
 
 
-def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str = "episodes") -> Figure:
+def draw_tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str = "episodes") -> Figure:
     """The gridworld figure: increase over the smallest k against k, a line per regime.
 
     One column per (title, table) pair, one row per case (step reward); the tables are those of
@@ -23,11 +23,13 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
     first = columns[0][1]
     regimes = sorted(first["regime"].unique())
     shades = mpl.colormaps["viridis"]([0.85 * i / max(1, len(regimes) - 1) for i in range(len(regimes))])
-    looks = [Look(f"{regime:,} timesteps", to_hex(shade)) for regime, shade in zip(regimes, shades, strict=True)]
+    styles = [
+        SeriesStyle(f"{regime:,} timesteps", to_hex(shade)) for regime, shade in zip(regimes, shades, strict=True)
+    ]
 
     def panel(case: float | None, title: str, table: pl.DataFrame) -> Panel:
         case_rows = table.filter(pl.col(CASE).eq_missing(case)).rename({"increase_percent": "gain"})
-        lines = [(look, case_rows.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
+        lines = [(style, case_rows.filter(regime=regime)) for regime, style in zip(regimes, styles, strict=True)]
         return title if case is None else f"{case:g} per step · {title}", lines
 
     rows = [[panel(case, *column) for column in columns] for case in first[CASE].unique(maintain_order=True)]
@@ -45,7 +47,7 @@ def norm_reduction(norms: pl.DataFrame) -> Figure:
     positive = [k for k in ks if k > 0] or ks
     picks = sorted({positive[round(share * (len(positive) - 1))] for share in (0, 0.5, 1)})
     lines = (("norm_q", "|q|", BLUE), ("norm_u", "|u|", GREEN), ("norm_z", "|z|", RED))
-    with house_style():
+    with rc_style():
         width = len(picks) + 1
         figure = Figure(figsize=(2.5 * width, 2.4 * len(cases)), layout="constrained")
         grid = figure.subplots(len(cases), width, squeeze=False, sharey="row")

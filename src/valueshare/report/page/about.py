@@ -9,18 +9,18 @@ import polars as pl
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import diverged, final_scores, run_auc
-from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import game, millions, seed_count
-from valueshare.report.figures.style import look
-from valueshare.report.findings import ENDS, Interval
+from valueshare.report.figures.series import format_steps, game, seed_count
+from valueshare.report.figures.style import series_style
+from valueshare.report.findings import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.page.tables import interval_cell
 from valueshare.report.tables import FINAL
 from valueshare.runs.provenance import DEVIATIONS
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}
@@ -44,11 +44,11 @@ def subtitle(data: ReportData) -> str:
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
     one = len(_algorithms(data)) == 1 and len(data.variants) > 1
-    who = f"{len(data.variants)} values of k" if one else how_many(len(data.variants), "algorithm")
-    parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
+    who = f"{len(data.variants)} values of k" if one else pluralize(len(data.variants), "algorithm")
+    parts = [pluralize(len(data.envs), "environment"), who, seed_count(table)]
     return (
-        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to {millions(int(table['step'].to_numpy().max()))} "
-        f"timesteps, {how_many(max(points), 'evaluation')}."
+        f"{pluralize(runs, 'agent')}: {', '.join(parts)} each; "
+        f"up to {format_steps(int(table['step'].to_numpy().max()))} timesteps, {pluralize(max(points), 'evaluation')}."
     )
 
 
@@ -88,8 +88,10 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     )
     rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
     # k has its own column; ib-dqn with k = 0 is called DQN, as everywhere.
-    plain = {v.algorithm: v.look.label for v in data.variants if v.k == 0}
-    names = [look(name, None).label if k else plain[name] for name, k in rows.select("algorithm", "k").iter_rows()]
+    plain = {v.algorithm: v.style.label for v in data.variants if v.k == 0}
+    names = [
+        series_style(name, None).label if k else plain[name] for name, k in rows.select("algorithm", "k").iter_rows()
+    ]
     rows = rows.with_columns(
         pl.col("env").map_elements(game, return_dtype=pl.String),
         pl.Series("algorithm", names),
@@ -113,7 +115,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
         "diverged": seed.filter(diverged(table)).n_unique(),
     }
     rows = table.group_by(by).agg(**counts)
-    mean = ("mean", *ENDS)
+    mean = ("mean", *CI95)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         rows = rows.join(means.select(*by, pl.struct(mean).alias(name)), on=by)
@@ -121,7 +123,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     return [
         [
             Cell("", game(env)),
-            v.look.label,
+            v.style.label,
             Cell(f"{row['k_number']:g}", row["k_number"]),
             row["seeds"],
             row["last"],
@@ -137,7 +139,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
 def _source(source: Source, name: str) -> list[str]:
     """One source: the command, the protocol, the settings, the machine."""
     origin = source.provenance or {}
-    text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
+    text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {pluralize(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
@@ -163,4 +165,4 @@ def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    return list(dict.fromkeys(look(v.algorithm, None).label for v in data.variants))
+    return list(dict.fromkeys(series_style(v.algorithm, None).label for v in data.variants))

@@ -17,7 +17,7 @@ from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.findings import number
+from valueshare.report.findings import format_number
 from valueshare.report.page.videos import numbered_sources
 from valueshare.runs.storage.copies import temporary_folder
 
@@ -44,12 +44,12 @@ class Best(NamedTuple):
 
 
 class Clips:
-    """The clip of the newest best agent: `want` is called with new results, and `poll` every second or so."""
+    """The clip of the newest best agent: `request` is called with new results, and `poll` every second or so."""
 
-    def __init__(self, named: Callable[[str], str] = lambda text: text) -> None:
-        """`named` replaces a copy's folder by its address."""
+    def __init__(self, replace_paths: Callable[[str], str] = lambda text: text) -> None:
+        """`replace_paths` replaces a copy's folder by its URL."""
         self.now: Clip | None = None
-        self._named = named
+        self._replace_paths = replace_paths
         self._stack = ExitStack()
         self._file = self._stack.enter_context(temporary_folder()) / "clip.mp4"
         self._rows: dict[str, int] = {}  # evaluations by environment, when the last agent was chosen
@@ -58,7 +58,7 @@ class Clips:
         self._child: Child | None = None
         self._due = 0.0
 
-    def want(self, results: Results, data: ReportData, variant: Variant) -> None:
+    def request(self, results: Results, data: ReportData, variant: Variant) -> None:
         """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations."""
         runs = [s.path for s in results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
         rows = variant.rows(data.main).filter(pl.col("source").is_in(runs)).drop_nulls("score") if runs else None
@@ -70,9 +70,9 @@ class Clips:
         best = by_last_score(rows.filter(env=env)).row(0, named=True)
         first = next(first for source, first in numbered_sources(results) if source.path == best["source"])
         agent = best["agent"] - first
-        scored = f"score {number(best['score'])} at step {best['step']:,}"
-        candidate = Best(best["source"], agent, env, f"{variant.look.label} on {game(env)}, agent {agent}: {scored}")
-        if reason := self._obstacle(candidate):
+        scored = f"score {format_number(best['score'])} at step {best['step']:,}"
+        candidate = Best(best["source"], agent, env, f"{variant.style.label} on {game(env)}, agent {agent}: {scored}")
+        if reason := self._why_not(candidate):
             self.now = Clip(f"No clip: {reason}")
         elif candidate != self._last:
             self._wanted = candidate
@@ -85,8 +85,8 @@ class Clips:
             self._finish(self._child)
         if self._wanted is not None:
             self._last, self._wanted = self._wanted, None
-            request = {"folder": self._last.folder, "agent": self._last.agent, "video": str(self._file)}
-            self._child, self._due = Child(RENDERER, json.dumps(request)), time.monotonic() + MAX_SECONDS
+            arguments = {"folder": self._last.folder, "agent": self._last.agent, "video": str(self._file)}
+            self._child, self._due = Child(RENDERER, json.dumps(arguments)), time.monotonic() + MAX_SECONDS
 
     def close(self) -> None:
         """End the process that renders, and remove its folder."""
@@ -108,15 +108,15 @@ class Clips:
             self.now = Clip(self._last.text, 1 if self.now is None else self.now.number + 1, content)
             return
         if self.now is None or not self.now.number:  # else the clip before it stays
-            self.now = Clip(self._named(f"No clip: {reason}"))
+            self.now = Clip(self._replace_paths(f"No clip: {reason}"))
 
-    def _obstacle(self, best: Best) -> str:
+    def _why_not(self, best: Best) -> str:
         """Why there can be no clip; empty if there can."""
         module, colon, _ = best.env.partition(":")
         if colon:
             return f"{best.env} needs the module {module}, which is not imported for a page; use valueshare play"
-        if self._named(best.folder) != best.folder:
-            return "the weights of a run at an address are not copied"
+        if self._replace_paths(best.folder) != best.folder:
+            return "the weights of a run at a URL are not copied"
         if any(find_spec(name) is None for name in NEEDED):
             return f"it needs PyTorch and PyAV; {install_command('train', 'video')}"
         return ""

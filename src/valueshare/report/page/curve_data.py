@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scales import ScoreScale
-from valueshare.analysis.tidy import VARIANT
+from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.figures.style import RUN
+from valueshare.report.figures.style import RUN_KEY
 from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 Floats = NDArray[np.float64]
 Agents = dict[Key, Floats]  # of one metric and environment: [agents, steps]
 
 NONE = 65_535
 LEVELS = 65_534
-LARGEST = 1e300  # beyond it, and its negative, a number is left out: sums and ranges would overflow
+MAX_VALUE = 1e300  # beyond it, and its negative, a number is left out: sums and ranges would overflow
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
-ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
+MAX_NUMBERS = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
@@ -89,7 +89,7 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> tuple[dict[st
         for env, rows in of_env.items()
     )
     # Metrics are in their order of interest: seeds of the first ones, as long as there is room.
-    with_seeds = list(metrics)[: max(0, ROOM - pack.size) // max(1, numbers)]
+    with_seeds = list(metrics)[: max(0, MAX_NUMBERS - pack.size) // max(1, numbers)]
     for env, rows in of_env.items():
         steps = rows["step"].unique().sort().to_list()
         curves = {m: _env_curves(_agents(rows, m, steps, runs[env]), m in with_seeds, pack) for m in metrics}
@@ -121,7 +121,7 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
 
     [0, 1, nan, 2] -> [0, 32767, 65535, 65534], low 0, unit 2 / 65534.
     """
-    known = np.abs(row) <= LARGEST
+    known = np.abs(row) <= MAX_VALUE
     codes = np.full(len(row), NONE, np.uint16)
     if not known.any():
         return codes, 0.0, 0.0
@@ -135,13 +135,13 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
     """The agents of one environment by algorithm and k, NaN for nothing; and once more by run, for some runs."""
     who = ["algorithm", "k", "seed"]
     value = pl.col(metric).cast(pl.Float64)
-    known = rows.select(*who, "step", pl.when(value.abs() <= LARGEST).then(value).alias(metric))
+    known = rows.select(*who, "step", pl.when(value.abs() <= MAX_VALUE).then(value).alias(metric))
     wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
     missing = (pl.lit(None, pl.Float64).alias(str(step)) for step in steps if str(step) not in wide.columns)
     groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()
     agents: Agents = {(algorithm, k): group.select(map(str, steps)).to_numpy() for (algorithm, k), group in groups}
     for run in runs:
-        of_run = _agents(rows.filter(pl.col(RUN) == run), metric, steps)
+        of_run = _agents(rows.filter(pl.col(RUN_KEY) == run), metric, steps)
         agents |= {(*who[:2], run): values for who, values in of_run.items()}
     return agents
 
@@ -152,7 +152,7 @@ def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
-        curves.append(pack.add(who, np.concatenate([band, seeds]), how_many(len(runs), "seed"), len(seeds)))
+        curves.append(pack.add(who, np.concatenate([band, seeds]), pluralize(len(runs), "seed"), len(seeds)))
     return sorted(curves)
 
 
@@ -194,8 +194,8 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
     for variant in data.variants:
         curve = variant.rows(table)
         on_grid = pl.DataFrame({"step": steps}).join(curve, on="step", how="left", maintain_order="left")
-        rows = on_grid.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64)).to_numpy().T  # NaN for null
-        runs = how_many(int(curve["runs"].to_numpy().max()), "run")
+        rows = on_grid.select(pl.col("value", *CI95).cast(pl.Float64)).to_numpy().T  # NaN for null
+        runs = pluralize(int(curve["runs"].to_numpy().max()), "run")
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {
         "label": f"All {len(data.envs)} games",

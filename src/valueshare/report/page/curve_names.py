@@ -13,7 +13,7 @@ from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, find_variants
-from valueshare.report.figures.style import RUN, Look, distinct, look, split_settings
+from valueshare.report.figures.style import RUN_KEY, SeriesStyle, distinct, series_style, split_settings
 from valueshare.text import k_text
 
 Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
@@ -25,7 +25,7 @@ def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
     """The runs of one environment that have curves of their own beside those of all runs together."""
     if not data.runs or data.runs_apart or len(data.runs) > MAX_RUNS:
         return []
-    names = rows[RUN].unique().sort().to_list()
+    names = rows[RUN_KEY].unique().sort().to_list()
     return names if len(names) > 1 else []
 
 
@@ -37,48 +37,50 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
     keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
     if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
         return keys, _choices(data, data.variants, first)
-    of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
+    of_run = set(data.main.select(*VARIANT, RUN_KEY).unique().iter_rows())
     if data.runs_apart:
-        names = pl.col("algorithm").map_elements(_whole, return_dtype=pl.String)
-        whole = find_variants(data.main.with_columns(names), data.n)
-        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(whole)}
+        names = pl.col("algorithm").map_elements(_without_run, return_dtype=pl.String)
+        bases = find_variants(data.main.with_columns(names), data.n)
+        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
         curves = [
-            {**_line(v.look), "of": places[_whole(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
+            {**_line(v.style), "of": places[_without_run(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
             for v in data.variants
         ]
-        shown = [v for v in whole if any((v.algorithm, v.k) == (_whole(one.algorithm), one.k) for one in first)]
+        shown = [v for v in bases if any((v.algorithm, v.k) == (_without_run(one.algorithm), one.k) for one in first)]
         # Every run has its own colours: those of choices would be none of them.
-        choices = [choice | {"colour": ""} for choice in _choices(data, whole, shown)]
+        choices = [choice | {"colour": ""} for choice in _choices(data, bases, shown)]
         return keys, [*curves, *choices]
-    singles, looks = list[dict[str, Any]](), list[Look]()
+    singles, styles = list[dict[str, Any]](), list[SeriesStyle]()
     for number, name in enumerate(data.runs):
         for place, variant in enumerate(data.variants):
             if (variant.algorithm, variant.k, name) in of_run:
-                run_look = variant.look._replace(label=f"{variant.look.label}, run {name}")
-                looks.append(distinct(run_look, f"{variant.algorithm} {RUN}={name}", looks))
+                run_style = variant.style._replace(label=f"{variant.style.label}, run {name}")
+                styles.append(distinct(run_style, f"{variant.algorithm} {RUN_KEY}={name}", styles))
                 keys.append((variant.algorithm, variant.k, name))
-                singles.append({**_line(looks[-1]), "of": place, "run": number})
+                singles.append({**_line(styles[-1]), "of": place, "run": number})
     return keys, [*_choices(data, data.variants, first), *singles]
 
 
-def _whole(algorithm: str) -> str:
+def _without_run(algorithm: str) -> str:
     """The name of an algorithm without that of a run."""
-    return algorithm.partition(f" {RUN}=")[0]
+    return algorithm.partition(f" {RUN_KEY}=")[0]
 
 
-def _line(look: Look) -> dict[str, Any]:
-    return {"label": look.label, "colour": look.colour, "dash": look.pattern}
+def _line(style: SeriesStyle) -> dict[str, Any]:
+    return {"label": style.label, "colour": style.colour, "dash": style.pattern}
 
 
 def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:
     crowded = len(variants) > MAX_SHOWN
-    swept, chosen = _whole(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
+    swept, chosen = _without_run(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
     return [
         {
-            **_line(variant.look),
-            "group": look(variant.algorithm, None).label,
-            "chip": f"k = {k_text(variant.k)}" if variant.k else look(split_settings(variant.algorithm)[0]).label,
+            **_line(variant.style),
+            "group": series_style(variant.algorithm, None).label,
+            "chip": f"k = {k_text(variant.k)}"
+            if variant.k
+            else series_style(split_settings(variant.algorithm)[0]).label,
             "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),
         }
         for variant in variants

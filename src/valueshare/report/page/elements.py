@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
     markup: str  # HTML already
     value: Any = None
-    name: str = ""  # of its class
+    css_class: str = ""
     label: str = ""  # before it, where a narrow screen has no heading
 
 
@@ -45,7 +45,7 @@ def page(
     links: Mapping[str, str] | None = None,
     online: bool = False,
 ) -> str:
-    """A whole HTML page; `title` and `subtitle` are escaped, sections and `above` are HTML already.
+    """A complete HTML page; `title` and `subtitle` are escaped, sections and `above` are HTML already.
 
     `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page forbids the browser to
     load or run anything else. With `online` the page may send requests to its own server.
@@ -110,7 +110,7 @@ def details(summary: str, *parts: str, name: str = "", rows: str = "") -> str:
     return f"<details{about}><summary>{html.escape(summary)}</summary>{''.join(parts)}</details>"
 
 
-def figure(svg: bytes, caption: str, name: str = "", shape: str = "") -> str:
+def figure(svg: bytes, caption: str, name: str = "", css_class: str = "") -> str:
     """An SVG inside the page, as an image: its names and styles cannot clash with another's.
 
     As an image it can run nothing either, whatever text is in it.
@@ -119,7 +119,7 @@ def figure(svg: bytes, caption: str, name: str = "", shape: str = "") -> str:
     size = svg_size(svg)
     room = "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
     return (
-        f"<figure{_attributes({'id': name, 'class': shape})}><img{_attributes({'alt': caption})} "
+        f"<figure{_attributes({'id': name, 'class': css_class})}><img{_attributes({'alt': caption})} "
         f'loading="lazy" decoding="async"{room} src="{data_uri(svg)}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
@@ -130,7 +130,7 @@ def table(
     rows: Iterable[Sequence[Any]],
     *,
     name: str = "",
-    shape: str = "",
+    css_class: str = "",
     caption: str = "",
     tall: bool = False,
     foot: Sequence[Cell] = (),
@@ -146,7 +146,7 @@ def table(
     # A region that scrolls must be reachable by keyboard, and have a name.
     region = {"tabindex": "0", "role": "region", "aria-label": caption} if caption else {}
     frame = _attributes({"class": "scroll tall" if tall else "scroll", **region})
-    return f"<div{frame}><table{_attributes({'id': name, 'class': shape})}>{inside}</table></div>"
+    return f"<div{frame}><table{_attributes({'id': name, 'class': css_class})}>{inside}</table></div>"
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
@@ -231,6 +231,6 @@ def _heading(name: str, text: bool, sortable: bool) -> str:
 def _cell(cell: Cell, text: bool) -> str:
     number = isinstance(cell.value, int | float) and not isinstance(cell.value, bool)
     sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
-    about = {"class": cell.name or ("text" if text else ""), "data-name": cell.label}
+    about = {"class": cell.css_class or ("text" if text else ""), "data-name": cell.label}
     about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
     return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"

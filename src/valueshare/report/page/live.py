@@ -39,8 +39,8 @@ class View(NamedTuple):
     clip: Clip | None = None
 
 
-class Follower:
-    """Keeps the page of runs up to date; `view` is always a whole page."""
+class PageUpdater:
+    """Keeps the page of runs up to date; `view` is always a complete page."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Follower:
         resamples: int = RESAMPLES,
         *,
         fetch: Callable[[], None] = lambda: None,
-        named: Callable[[str], str] = lambda text: text,
+        replace_paths: Callable[[str], str] = lambda text: text,
         limit: str | None = None,
         clips: Clips | None = None,
     ) -> None:
-        """`fetch` is called before every check; `named` replaces a copy's folder by its address.
+        """`fetch` is called before every check; `replace_paths` replaces a copy's folder by its URL.
 
         Results that take more memory than `limit` (None: 2 GB) are refused. `clips` renders those of the newest agents.
         """
         self.paths = check(paths)
         self.resamples = resamples
-        self.fetch, self.named, self.limit, self.clips = fetch, named, limit, clips
+        self.fetch, self.replace_paths, self.limit, self.clips = fetch, replace_paths, limit, clips
         self.seen = ""
         self.view = self._waiting("0", "Reading the records.")
 
@@ -72,6 +72,7 @@ class Follower:
                 if began >= due:
                     self.refresh()
                 self.show_clip()
+                last_error = None
             except Exception as error:  # the page before it stays, and is tried again
                 if last_error != (last_error := str(error)):  # once, and not every second
                     print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
@@ -93,7 +94,7 @@ class Follower:
         try:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
-            self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
+            self.view = self._waiting(now, self.replace_paths(str(error)), "Waiting for the first records")
         else:
             self._build(results, now)
         self.seen = now
@@ -106,7 +107,7 @@ class Follower:
         self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:
             first = headline(verdict)
-            self.clips.want(results, data, data.variants[0] if first is None else first.x)
+            self.clips.request(results, data, data.variants[0] if first is None else first.x)
 
     def show_clip(self) -> None:
         """Show the newest clip that is ready, if there are any."""
@@ -116,7 +117,7 @@ class Follower:
 
     def _waiting(self, version: str, message: str, title: str = "Reading the records") -> View:
         """A page without results, which asks for the next one as the others do."""
-        names = ", ".join(self.named(str(path)) for path in self.paths)
+        names = ", ".join(self.replace_paths(str(path)) for path in self.paths)
         return View(version, waiting_page(title, names, Live(version, message)).encode())
 
 

@@ -8,7 +8,7 @@ from valueshare.analysis.importers.results import Results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, in_numbers
+from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
@@ -98,7 +98,9 @@ def headline(verdict: Verdict) -> Comparison | None:
     """The comparison that the first sentence is about; the first one if it is about none of them."""
     sentences = verdict.sentences
     compared = verdict.comparisons
-    return next((one for one in compared if in_numbers(one) in sentences[0]), compared[0] if compared else None)
+    return next(
+        (one for one in compared if sentence_with_numbers(one) in sentences[0]), compared[0] if compared else None
+    )
 
 
 def waiting_page(title: str, subtitle: str, live: Live) -> str:
@@ -117,5 +119,5 @@ def live_banner(live: Live) -> str:
 
 def _figure(picture: Picture) -> str:
     width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
-    shape = "wide" if width >= WIDE * height or width >= A_PAGE else ""
-    return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", shape)
+    css_class = "wide" if width >= WIDE * height or width >= A_PAGE else ""
+    return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", css_class)

@@ -6,20 +6,29 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
+from valueshare.analysis.tidy import CI95
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import ENDS, Comparison, Interval, number, probability_text, sentence, sides, written
+from valueshare.report.findings import (
+    Comparison,
+    Interval,
+    format_interval,
+    format_number,
+    probability_text,
+    sentence,
+    sides,
+)
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.report.tables import BOLD, FINAL, beside_published, mean_scores, score_table
-from valueshare.text import how_many, plain_number
+from valueshare.text import plain_number, pluralize
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
-MOST_FINDINGS = 6  # that are open; the others fold
+MAX_FINDINGS = 6  # that are open; the others fold
 TUNED_HEADINGS = (
     "{first}",
     "best {second}",
@@ -40,23 +49,23 @@ def findings(comparisons: Sequence[Comparison], first: Comparison | None = None)
     several = any(one.envs.height > 1 for one in comparisons)
     what = next((one.what for one in comparisons if one.difference), "AUC")
     is_difference = any(one.difference for one in comparisons)
-    unit = "" if "normalised" in what else ", in points of the score"
+    unit = "" if "normalized" in what else ", in points of the score"
     label = f"difference of the {what}{unit}" if is_difference else "probability of a higher AUC"
     columns = ["Finding", "Interval", f"Difference of the {what}", "Beats it with probability"]
     columns += ["Clearly higher / lower on"] if several else []
 
     def table(some: Sequence[Comparison], name: str) -> str:
         scale = _scale(some)
-        foot = [Cell(" "), Cell(_axis(scale, label), name="forest axis"), *[Cell(" ")] * (len(columns) - 2)]
+        foot = [Cell(" "), Cell(_axis(scale, label), css_class="forest axis"), *[Cell(" ")] * (len(columns) - 2)]
         rows = [_finding(one, scale, several) for one in some]
-        return elements.table(columns, rows, name=name, shape="findings", caption="Findings", foot=foot)
+        return elements.table(columns, rows, name=name, css_class="findings", caption="Findings", foot=foot)
 
     order = sorted(comparisons, key=lambda one: one is not first)
-    if len(order) <= MOST_FINDINGS:
+    if len(order) <= MAX_FINDINGS:
         return [table(comparisons, "findings")]
-    more = table(order[MOST_FINDINGS:], "more-findings")
-    summary = how_many(len(order) - MOST_FINDINGS, "more comparison")
-    return [table(order[:MOST_FINDINGS], "findings"), elements.details(summary, more, name="more-findings-details")]
+    more = table(order[MAX_FINDINGS:], "more-findings")
+    summary = pluralize(len(order) - MAX_FINDINGS, "more comparison")
+    return [table(order[:MAX_FINDINGS], "findings"), elements.details(summary, more, name="more-findings-details")]
 
 
 def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[str]:
@@ -65,12 +74,12 @@ def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[
     if len(envs) < 2:
         return []
     known = [
-        {row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in comparisons
+        {row["env"]: Interval.of(row, ("difference", *CI95)) for row in one.envs.to_dicts()} for one in comparisons
     ]
     rows = [
         [Cell("", game(env)), *(interval_cell(intervals.get(env), marked=True) for intervals in known)] for env in envs
     ]
-    columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in comparisons)]
+    columns = ["Environment", *(f"{one.x.style.label} − {one.y.style.label}" for one in comparisons)]
     text = (
         f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
     )
@@ -108,7 +117,7 @@ def score_tables(data: ReportData) -> list[str]:
             [Cell("", name), *(_number_cell(score, bold=bold) for score, bold in scores)]
             for name, scores in final.rows()
         ]
-        columns = ["Environment", *(variant.look.label for variant in final.variants)]
+        columns = ["Environment", *(variant.style.label for variant in final.variants)]
         text = elements.paragraph(f"{FINAL} Means over seeds. {BOLD}", "small")
         table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
         parts += ["<h3>Final scores</h3>", text, table]
@@ -127,7 +136,7 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
     text = f'<span class="{name}">{elements.unbroken(sentence(comparison))}</span>'
     unit = Cell("–")
     if comparison.difference is not None:
-        markup = f'<span class="number">{html.escape(written(comparison.difference))}</span>'
+        markup = f'<span class="number">{html.escape(format_interval(comparison.difference))}</span>'
         unit = Cell(markup, comparison.difference.value)
     chance = f'<span class="number">{probability_text(comparison.improvement)}</span>'
     row = [
@@ -190,12 +199,12 @@ def interval_cell(interval: Interval | None, *, sign: bool = True, marked: bool 
     """A number above its interval; `marked` says whether the interval lies above 0 or below."""
     if interval is None:
         return Cell("–")
-    direction = interval.clear_of(0.0) if marked else 0
-    value, _, ends = written(interval, sign=sign).partition(" ")
+    direction = interval.sign_relative_to(0.0) if marked else 0
+    value, _, ends = format_interval(interval, sign=sign).partition(" ")
     name, text = f"number {CLASSES[direction]}".rstrip(), f"{MARKS[direction]} {value}".lstrip()
     return Cell(f'<span class="{name}">{text}</span><small>{ends}</small>', interval.value)
 
 
-def _number_cell(value: float | None, text: Callable[[float], str] = number, *, bold: bool = False) -> Cell:
+def _number_cell(value: float | None, text: Callable[[float], str] = format_number, *, bold: bool = False) -> Cell:
     markup = "–" if value is None else text(value)
     return Cell(f"<b>{markup}</b>" if bold else markup, value)

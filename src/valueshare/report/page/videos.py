@@ -10,15 +10,17 @@ import polars as pl
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.report.data import ReportData
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 FOLDER = "videos"
 NAME = re.compile(r"agent-(0|[1-9]\d{0,8})\.(mp4|gif)")
 TYPES = {"mp4": "video/mp4", "gif": "image/gif"}
-ROOM = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
+MAX_BYTES = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
 
 
-def find_videos(results: Results, data: ReportData, room: int = ROOM) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def find_videos(
+    results: Results, data: ReportData, room: int = MAX_BYTES
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The videos in the run folders of results, each with the environment and the curve of its agent; and notes."""
     numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
     videos, left = list[dict[str, Any]](), 0
@@ -33,10 +35,10 @@ def find_videos(results: Results, data: ReportData, room: int = ROOM) -> tuple[l
             room -= size
             env, algorithm, k, seed = rows.select("env", "algorithm", "k", "seed").row(0)
             variant = numbers[algorithm, k]
-            label = f"{data.variants[variant].look.label}, seed {seed} (agent {agent})"
+            label = f"{data.variants[variant].style.label}, seed {seed} (agent {agent})"
             content = f"data:{TYPES[suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
             videos.append({"env": env, "variant": variant, "label": label, "src": content})
-    note = f"{how_many(left, 'video')} of agents are not in the page: together they would make it large."
+    note = f"{pluralize(left, 'video')} of agents are not in the page: together they would make it large."
     return videos, (note,) if left else ()
 
 
@@ -55,5 +57,5 @@ def _files(folder: Path) -> list[tuple[Path, int, str]]:
     if place.is_symlink() or not place.is_dir():
         return []
     files = [(file, match) for file in place.iterdir() if (match := NAME.fullmatch(file.name))]
-    whole = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
-    return sorted(whole, key=lambda video: (video[1], video[2]))
+    videos = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
+    return sorted(videos, key=lambda video: (video[1], video[2]))

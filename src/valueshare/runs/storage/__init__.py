@@ -1,1 +1,1 @@
-"""Where a run is: a folder, or an address of a store, with copies of it on the local disk."""
+"""Where a run is: a folder, or a URL of a store, with copies of it on the local disk."""

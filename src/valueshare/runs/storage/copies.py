@@ -1,4 +1,4 @@
-"""Local copies of runs at addresses: made for a task, and removed with it.
+"""Local copies of runs at URLs: made for a task, and removed with it.
 
 They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process has left there are
 removed when the next copy is made.
@@ -18,7 +18,7 @@ from valueshare.records import CHECKPOINTS
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_small
+from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_metadata
 from valueshare.runs.storage.stores import Store
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
@@ -28,9 +28,9 @@ YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 
 @contextmanager
 def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
-    """A folder as it is; of an address an empty copy, removed when the context ends. Its folder does not exist yet.
+    """A folder as it is; of a URL an empty copy, removed when the context ends. Its folder does not exist yet.
 
-    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
+    Errors name the URL in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
     and the error names its folder.
     """
     if isinstance(location, Path):
@@ -59,16 +59,16 @@ class ReadingCopies:
         self._due = 0.0
 
     def fetch(self, every: float = 0.0) -> None:
-        """Download what is new at the addresses, at most once in `every` seconds."""
+        """Download what is new at the URLs, at most once in `every` seconds."""
         now = time.monotonic()
         if now < self._due:
             return
         self._due = now + every
         for copy in self._copies:
-            copy.pull(is_small)
+            copy.pull(is_metadata)
 
-    def named(self, text: str) -> str:
-        """A text with the addresses in place of the folders of their copies."""
+    def replace_paths(self, text: str) -> str:
+        """A text with the URLs in place of the folders of their copies."""
         for copy in self._copies:
             text = _renamed(text, copy)
         return text
@@ -85,9 +85,9 @@ def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
 
 @contextmanager
 def synced_folder(location: Location) -> Iterator[Path]:
-    """A folder with the small files of a run; new files are uploaded when the context ends well."""
+    """A folder with the metadata of a run; new files are uploaded when the context ends well."""
     with working_copy(location) as copy:
-        copy.pull(is_small)
+        copy.pull(is_metadata)
         yield copy.folder
         copy.push()
 
@@ -109,26 +109,26 @@ def finished_phases(location: Location) -> str:
         if isinstance(location, Path):
             names = [str(path.relative_to(location)) for path in (location / CHECKPOINTS).rglob("*.json")]
         else:
-            names = list(Store(location).sizes(CHECKPOINTS, patient=False))
+            names = list(Store(location).sizes(CHECKPOINTS, retry=False))
     except (OSError, InvalidInput):  # the error that ended the run is the one to report
         return safe
     return safe if any(map(is_manifest, names)) else "no phase is finished yet"
 
 
-def check_free(copy: Copy) -> None:
-    """Refuse an address with files that are not a run; download the small files of a run there.
+def refuse_foreign_files(copy: Copy) -> None:
+    """Refuse a URL with files that are not a run; download the metadata of a run there.
 
     Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """
     names = copy.store.sizes() if copy.is_remote else {}
     if CONFIG in names:
-        copy.pull(is_small)
+        copy.pull(is_metadata)
     elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
         raise InvalidInput(f"{copy.url} holds something other than a run: {OTHER_OUT}")
 
 
-def check_unfilled(copy: Copy) -> None:
-    """Refuse an address where another process has put a run since; call with its lease held."""
+def refuse_new_run(copy: Copy) -> None:
+    """Refuse a URL where another process has put a run since; call with its lease held."""
     if copy.url is not None and stored_config(copy.url) is not None:
         raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
 
@@ -159,4 +159,4 @@ def _copies() -> Path:
 
 
 def _renamed(text: str, copy: Copy) -> str:
-    return text if copy.url is None else copy.url.scrubbed(text.replace(str(copy.folder), str(copy.url)))
+    return text if copy.url is None else copy.url.redact(text.replace(str(copy.folder), str(copy.url)))

@@ -1,4 +1,4 @@
-"""Leases of runs at addresses: stores have no locks, so the one driver of a run renews a lease.
+"""Leases of runs at URLs: stores have no locks, so the one driver of a run renews a lease.
 
 The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds one waits. If the file
 changes, the process is refused; if it stays the same for `LEASE_SECONDS`, the owner has ended and the process takes the
@@ -16,7 +16,7 @@ from threading import Event, Thread
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.stores import Store, Unreachable
-from valueshare.schema import StoredLease, checked
+from valueshare.schema import StoredLease, validate_as
 
 LEASE = "lease.json"
 RENEW_SECONDS = 10.0
@@ -33,14 +33,14 @@ class Lease:
         self._store, self._token, self._beat = store, secrets.token_hex(8), 0
         self.lost = False  # another process has taken it: this one did not renew it in time
 
-    def write(self, *, patient: bool = False) -> None:
+    def write(self, *, retry: bool = False) -> None:
         self._beat += 1
         now = round(time.time())
         values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS, "renewed": now}
-        self._store.write(LEASE, json.dumps(values).encode(), patient=patient)
+        self._store.write(LEASE, json.dumps(values).encode(), retry=retry)
 
-    def is_held(self, *, patient: bool = False) -> bool:
-        stored = _read(self._store, patient=patient)
+    def is_held(self, *, retry: bool = False) -> bool:
+        stored = _read(self._store, retry=retry)
         return stored is not None and stored.token == self._token
 
     def renew(self) -> None:
@@ -58,7 +58,7 @@ class Lease:
 
 @contextmanager
 def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
-    """Hold the run at an address while it is written to; refused where another process does."""
+    """Hold the run at a URL while it is written to; refused where another process does."""
     _wait_for(store, on_note)
     lease, ended = Lease(store), Event()
 
@@ -68,9 +68,9 @@ def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
 
     thread = Thread(target=renew, daemon=True)
     try:
-        lease.write(patient=True)
+        lease.write(retry=True)
         time.sleep(SETTLE_SECONDS)
-        if not lease.is_held(patient=True):
+        if not lease.is_held(retry=True):
             raise _refused(store)
         thread.start()
         yield lease
@@ -102,12 +102,12 @@ def _refused(store: Store) -> InvalidInput:
     return InvalidInput(f"{store.url} is being trained by another process: let it end")
 
 
-def _read(store: Store, *, patient: bool = True) -> StoredLease | None:
+def _read(store: Store, *, retry: bool = True) -> StoredLease | None:
     """The lease, of nobody where it is incomplete or damaged; None where there is none."""
-    text = store.read(LEASE, patient=patient)
+    text = store.read(LEASE, retry=retry)
     if text is None:
         return None
     try:
-        return checked(json.loads(text), StoredLease)
+        return validate_as(json.loads(text), StoredLease)
     except ValueError:
         return StoredLease(token="", beat=0, seconds=LEASE_SECONDS, renewed=math.inf)

@@ -1,4 +1,4 @@
-"""The location of a run: a folder, or an address of a store, like s3://bucket/runs/a.
+"""The location of a run: a folder, or a URL of a store, like s3://bucket/runs/a.
 
 Nothing heavy is imported here: the command line reads it before it knows the command.
 """
@@ -12,13 +12,13 @@ from valueshare.errors import InvalidInput
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of Windows
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # CONTAINER@ACCOUNT: no secret before the @
-_HOSTS = ("sftp", "ssh", "smb", "http", "https", "webhdfs")  # addresses that need a host
+_HOSTS = ("sftp", "ssh", "smb", "http", "https", "webhdfs")  # URLs that need a host
 BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "oss", "oci", "r2", *_CONTAINERS)  # or a bucket
 
 
 @dataclass(frozen=True, repr=False)
 class Url:
-    """An address; it is shown without the user and password that may be in it."""
+    """A URL; it is shown without the user and password that may be in it."""
 
     full: str  # with its secret; only for the protocol's driver
 
@@ -45,8 +45,8 @@ class Url:
     def __repr__(self) -> str:
         return f"Url({str(self)!r})"
 
-    def scrubbed(self, text: str) -> str:
-        """A text about the address without the user and password before its host, and without the password anywhere.
+    def redact(self, text: str) -> str:
+        """A text about the URL without the user and password before its host, and without the password anywhere.
 
         A user name stays in all other places: it is no secret, and may be a common word.
         """
@@ -61,17 +61,17 @@ Location = Path | Url
 
 
 def resolve_location(folder: str | Path | Url) -> Location:
-    """The folder or address that a text names; file:///a/b is the folder /a/b.
+    """The folder or URL that a text names; file:///a/b is the folder /a/b.
 
     A `Path` made of s3://bucket has lost a slash, s3:/bucket, and is understood.
     """
     if isinstance(folder, Url):
         return folder
     if not isinstance(folder, str | Path):
-        raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or an address")
+        raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or a URL")
     text = str(folder)
     if "::" in text and ":/" in text:
-        raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
+        raise InvalidInput(f"{text.partition('::')[0]}::...: give one URL, not a chain of them")
     match = _SCHEME.match(text)
     if match is None:
         return Path(folder)
@@ -86,8 +86,7 @@ def resolve_location(folder: str | Path | Url) -> Location:
     if "?" in rest or "#" in rest:
         shown = str(url).partition("?")[0].partition("#")[0]
         raise InvalidInput(
-            f"{shown} continues with ? or #, which a run's address cannot: give such options by "
-            "the protocol's own settings"
+            f"{shown} continues with ? or #, which a run's URL cannot: give such options by the protocol's own settings"
         )
     first = "HOST" if scheme in _HOSTS else "BUCKET"
     host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]

@@ -1,6 +1,6 @@
-"""A run at an address: a working copy on the local disk, kept in sync with the store.
+"""A run at a URL: a working copy on the local disk, kept in sync with the store.
 
-A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
+A phase is finished when its manifest is at the URL, which is sent after the files it names. The process that runs a
 population has a copy of it: the driver with the local launcher, and each worker of a cluster its own. The copy of a run
 in a folder is that folder: nothing is sent or fetched.
 """
@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
-from valueshare.files import write_whole
+from valueshare.files import atomic_write
 from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
 from valueshare.records import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import PARTIAL, Store, Unreachable
-from valueshare.schema import CONFIG, Invalid, Progress, checked, json_object
+from valueshare.schema import CONFIG, Invalid, Progress, json_object, validate_as
 
 Wanted = Callable[[str], bool]
 
@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 5.0  # between reads of remote progress
 # A store's names become paths: nothing may lead out of the folder.
 _PLAIN = re.compile(r"(?!\.\.?(/|$))[\w.+,=@ -]+(/(?!\.\.?(/|$))[\w.+,=@ -]+)*")
 # The files that reading a run needs, at any depth: all but states and replay.
-_SMALL = re.compile(
+_METADATA = re.compile(
     r"(.*/)?((config|provenance|summary)\.json|agents\.parquet|records/[^/]+\.parquet"
     rf"|checkpoints/[^/]+/checkpoint-\d+\.json|{PROGRESS}/[^/]+\.json)"
 )
@@ -40,8 +40,8 @@ _MANIFEST = re.compile(r".*/checkpoint-\d+\.json")
 _SCRATCH = (PARTIAL, ".lock", ".unsent")
 
 
-def is_small(name: str) -> bool:
-    return _SMALL.fullmatch(name) is not None
+def is_metadata(name: str) -> bool:
+    return _METADATA.fullmatch(name) is not None
 
 
 def is_manifest(name: str) -> bool:
@@ -49,17 +49,17 @@ def is_manifest(name: str) -> bool:
 
 
 class Copy:
-    """A folder, and the files of it that the store at an address has; without an address, the folder alone."""
+    """A folder, and the files of it that the store at a URL has; without a URL, the folder alone."""
 
     def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
-        self._seen: dict[str, tuple[int, str]] = {}  # stamps of files at the address when they were downloaded
+        self._seen: dict[str, tuple[int, str]] = {}  # versions of files at the URL when they were downloaded
         self._due = 0.0
 
     @cached_property
     def store(self) -> Store:
-        """The files at the address, if there is one."""
+        """The files at the URL, if there is one."""
         assert self.url is not None
         return Store(self.url)
 
@@ -76,13 +76,13 @@ class Copy:
         """Download the wanted files that are missing or different here."""
         if self.url is None:
             return
-        for name, stamp in self.store.stamps().items():
+        for name, version in self.store.versions().items():
             if wanted(name) and _PLAIN.fullmatch(name):
-                path, seen = self.folder / name, self._seen.get(name, stamp)
-                is_same = path.is_file() and path.stat().st_size == stamp[0] and stamp == seen
+                path, seen = self.folder / name, self._seen.get(name, version)
+                is_same = path.is_file() and path.stat().st_size == version[0] and version == seen
                 # A file that is gone by now was replaced by a later phase.
                 if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
-                    self._sent[name], self._seen[name] = _stamp(path), stamp
+                    self._sent[name], self._seen[name] = _local_version(path), version
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
         """Upload new files: data first, then manifests, and the configuration last.
@@ -94,16 +94,18 @@ class Copy:
         here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
         new = [name for name in here if wanted(name) and self._is_new(name)]
         for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
-            stamp = _stamp(self.folder / name)
+            version = _local_version(self.folder / name)
             self.store.put(self.folder / name, name)
-            self._sent[name] = stamp
+            self._sent[name] = version
 
     def pull_population(self, population: str, phase: int | None = None) -> None:
         """Download what a population needs to resume; with a phase, only that checkpoint."""
         belongs = _of_population(population)
 
         def wanted(name: str) -> bool:
-            return name in PLAN_FILES or (belongs(name) and (phase is None or is_small(name) or _phase(name) == phase))
+            return name in PLAN_FILES or (
+                belongs(name) and (phase is None or is_metadata(name) or _phase(name) == phase)
+            )
 
         self.pull(wanted)
         if self.is_remote and self.store.renames:
@@ -152,7 +154,7 @@ class Copy:
         self._due = now + PROGRESS_SECONDS
         with suppress(OSError):
             file = f"{PROGRESS}/{population}.json"
-            self.store.write(file, (self.folder / file).read_bytes(), patient=False)
+            self.store.write(file, (self.folder / file).read_bytes(), retry=False)
 
     def pull_progress(self, *, at_once: bool = False) -> None:
         """Download progress of all populations, and the records of phases that ended since."""
@@ -161,22 +163,22 @@ class Copy:
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(Unreachable):  # the next attempt may succeed
-            for name, stamp in self.store.stamps(PROGRESS).items():
-                if self._seen.get(name) == stamp or not _PROGRESS.fullmatch(name):
+            for name, version in self.store.versions(PROGRESS).items():
+                if self._seen.get(name) == version or not _PROGRESS.fullmatch(name):
                     continue
                 population = Path(name).stem
                 before = read_progress(self.folder, population).phases
                 text = self.store.read(name) or b""
                 try:
-                    phases = checked(json_object(text), Progress).phases
+                    phases = validate_as(json_object(text), Progress).phases
                 except Invalid:
                     continue  # it is being written
                 # In place of those from before an extension; records are there before the progress that counts them.
                 if not all(self._get_phase(population, phase) for phase in range(before, phases)):
                     continue
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
-                write_whole(self.folder / name, [text], synced=False)
-                self._seen[name] = stamp
+                atomic_write(self.folder / name, [text], synced=False)
+                self._seen[name] = version
 
     def _get_phase(self, population: str, phase: int) -> bool:
         """Download the records of a phase, and its manifest if it is still there; False without records."""
@@ -188,12 +190,12 @@ class Copy:
         return True
 
     def has_unsent(self) -> bool:
-        """Whether a finished phase is here and not at the address yet."""
+        """Whether a finished phase is here and not at the URL yet."""
         return any((self.folder / PROGRESS).glob("*.unsent"))
 
     def _is_new(self, name: str) -> bool:
         path = self.folder / name
-        return path.is_file() and not name.endswith(_SCRATCH) and self._sent.get(name) != _stamp(path)
+        return path.is_file() and not name.endswith(_SCRATCH) and self._sent.get(name) != _local_version(path)
 
 
 def _of_population(population: str) -> Wanted:
@@ -211,6 +213,6 @@ def _phase(name: str) -> int:
     return -1 if phase is None else phase
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _local_version(path: Path) -> tuple[int, int]:
     about = path.stat()
     return about.st_size, about.st_mtime_ns

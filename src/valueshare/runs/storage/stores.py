@@ -1,6 +1,6 @@
-"""The files below an address, through fsspec: S3, Google Cloud, Azure, SFTP and many more.
+"""The files below a URL, through fsspec: S3, Google Cloud, Azure, SFTP and many more.
 
-`tests/runs/storage/test_contract.py` is what an address must do to hold a run.
+`tests/runs/storage/test_contract.py` is what a URL must do to hold a run.
 """
 
 import errno
@@ -58,7 +58,7 @@ class _Missing(Unreachable):
 
 
 class Store:
-    """The files below an address, by their names below it."""
+    """The files below a URL, by their names below it."""
 
     def __init__(self, url: Url) -> None:
         self.url = url
@@ -68,42 +68,40 @@ class Store:
         try:
             _ = self._files
         except ImportError as missing:  # fsspec says which package is missing
-            reason = url.scrubbed(first_line(missing)).rstrip(".")
+            reason = url.redact(first_line(missing)).rstrip(".")
             raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
         except Exception as error:
             raise InvalidInput(f"{url} is not a location of a run: {_reason(url, error)}") from None
 
-    def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
+    def sizes(self, below: str = "", *, retry: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
-        return {name: size for name, (size, _) in self.stamps(below, patient=patient).items()}
+        return {name: size for name, (size, _) in self.versions(below, retry=retry).items()}
 
-    def stamps(self, below: str = "", *, patient: bool = True) -> dict[str, tuple[int, str]]:
+    def versions(self, below: str = "", *, retry: bool = True) -> dict[str, tuple[int, str]]:
         """The bytes of every file, and a text that changes when its content does, by name."""
-        stamps = {}
-        for name, about in self._find_files(below, patient=patient).items():
+        versions = {}
+        for name, about in self._find_files(below, retry=retry).items():
             version = [item for item in sorted(about.items()) if item[0].lower().replace("_", "") in _VERSION]
-            stamps[name] = int(about.get("size") or 0), str(version)
-        return stamps
+            versions[name] = int(about.get("size") or 0), str(version)
+        return versions
 
-    def read(self, name: str, *, patient: bool = True) -> bytes | None:
+    def read(self, name: str, *, retry: bool = True) -> bytes | None:
         """A small file; None where there is none."""
         try:
-            return self._tried(
-                f"read {name} of", lambda: bytes(self._files.cat_file(self._path(name))), patient=patient
-            )
+            return self._tried(f"read {name} of", lambda: bytes(self._files.cat_file(self._path(name))), retry=retry)
         except _Missing:
             return None
 
-    def write(self, name: str, data: bytes, *, patient: bool = True) -> None:
+    def write(self, name: str, data: bytes, *, retry: bool = True) -> None:
         """Write a small file."""
-        self._write(name, lambda path: self._files.pipe_file(path, data), patient=patient)
+        self._write(name, lambda path: self._files.pipe_file(path, data), retry=retry)
 
     def put(self, path: Path, name: str) -> None:
         """Upload a file."""
         self._write(name, lambda target: self._files.put_file(str(path), target))
 
     def get(self, name: str, path: Path) -> bool:
-        """Download a file, whole or not at all; False where there is none."""
+        """Download a file, atomically; False where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(_Missing), temporary_file(path, synced=False) as (partial, _):
             self._tried(f"read {name} of", lambda: self._files.get_file(self._path(name), str(partial)))
@@ -133,14 +131,14 @@ class Store:
         return self._of_thread.files
 
     def _refuse_links(self, name: str) -> None:
-        """An address local:// is a folder, which may be untrusted."""
+        """A URL local:// is a folder, which may be untrusted."""
         if self.url.scheme == "local":
             refuse_links(Path(self._root), name)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _write(self, name: str, write: Callable[[str], object], *, patient: bool = True) -> None:
+    def _write(self, name: str, write: Callable[[str], object], *, retry: bool = True) -> None:
         """Write, in folders that are made if need be; where the protocol can rename, readers never see half a file."""
         self._refuse_links(name)
         token = secrets.token_hex(4)  # one for all attempts: the next one writes to the same file
@@ -159,9 +157,9 @@ class Store:
             if self.renames:
                 self._files.mv(written, path)
 
-        self._tried(f"write {name} to", attempt, patient=patient)
+        self._tried(f"write {name} to", attempt, retry=retry)
 
-    def _find_files(self, below: str, *, patient: bool) -> dict[str, dict[str, Any]]:
+    def _find_files(self, below: str, *, retry: bool) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
@@ -173,7 +171,7 @@ class Store:
             return self._walked(root)
 
         start = len(self._root) + 1
-        return {path[start:]: about for path, about in self._tried("list", find, patient=patient).items()}
+        return {path[start:]: about for path, about in self._tried("list", find, retry=retry).items()}
 
     def _walked(self, root: str) -> dict[str, dict[str, Any]]:
         """All files; fsspec's own walk silently skips a folder that it could not list."""
@@ -199,9 +197,9 @@ class Store:
                     folders.append(path)
         return dict(sorted(files.items()))
 
-    def _tried(self, action: str, call: Callable[[], Result], *, patient: bool = True) -> Result:
+    def _tried(self, action: str, call: Callable[[], Result], *, retry: bool = True) -> Result:
         """Call until it succeeds or another attempt is useless; drivers raise anything."""
-        for pause in (*PAUSES, None) if patient else (None,):
+        for pause in (*PAUSES, None) if retry else (None,):
             try:
                 return call()
             except Exception as error:
@@ -230,6 +228,6 @@ def _implements_find(files: Any) -> bool:
 def _reason(url: Url, error: BaseException) -> str:
     number = getattr(error, "errno", None)
     if isinstance(error, OSError) and number:  # name servers have numbers below 0
-        text = os.strerror(number) if number > 0 else url.scrubbed(str(error.strerror))
+        text = os.strerror(number) if number > 0 else url.redact(str(error.strerror))
         return text.lower()
-    return url.scrubbed(first_line(error))
+    return url.redact(first_line(error))

@@ -55,14 +55,14 @@ class Slot(NamedTuple):
     def fits(self, node: Node) -> bool:
         return node.cpus >= self.cpus and node.gpus >= self.gpus
 
-    def times(self, node: Node) -> int:
+    def count_on(self, node: Node) -> int:
         """How many of them a node has CPUs and GPUs for at once."""
         by_cpu = int(node.cpus // self.cpus)
         return min(by_cpu, int(node.gpus / self.gpus + 1e-9)) if self.gpus else by_cpu
 
 
 @contextmanager
-def joined(options: LauncherOptions) -> Iterator[Any]:
+def connect(options: LauncherOptions) -> Iterator[Any]:
     """Ray, connected to the cluster; an earlier connection is used and kept."""
     with importing("Ray", "ray", ", or write --launcher local"):
         ray = import_module("ray")
@@ -124,11 +124,11 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
     return Slot(cpus, gpus)
 
 
-def spread(
+def map_on_cluster(
     options: LauncherOptions, function: Callable[[str], bytes], texts: Sequence[str], on_done: Callable[[int], None]
 ) -> list[bytes]:
     """The function's result for every text, in order, computed on the cluster's CPUs; a task that fails ends all."""
-    with joined(options) as ray:
+    with connect(options) as ray:
         slot = slot_of(options, "cpu", nodes(ray))
         remote = ray.remote(function).options(num_cpus=slot.cpus, max_retries=options.ray_retries)
         refs = [remote.remote(text) for text in texts]
@@ -178,11 +178,11 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     return None
 
 
-def check_address(ray: Any, url: Url, available: Sequence[Node]) -> None:
-    """Refuse an address that a node cannot read from or write to."""
+def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
+    """Refuse a URL that a node cannot read from or write to."""
     store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
     try:
-        store.write(name, b"seen", patient=False)
+        store.write(name, b"seen", retry=False)
     except Unreachable as error:
         raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
     try:

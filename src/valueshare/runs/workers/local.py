@@ -13,20 +13,20 @@ from pathlib import Path
 from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
-from valueshare.host_memory import is_out_of_memory
+from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
 from valueshare.population.network_check import check_network
 from valueshare.population.train import checked_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
+from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.run_folder import is_population_finished
-from valueshare.runs.shards import balanced, length, longest_first
+from valueshare.runs.shards import balanced, estimated_cost, longest_first
 from valueshare.runs.storage.copies import finished_phases
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 POLL_SECONDS = 0.1
 
@@ -61,7 +61,7 @@ class LocalLauncher(Launcher):
     def split(self, plan: Plan) -> Plan:
         return split(plan, self._most_agents)
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
         for name in plan.populations:
             task = Task(str(folder), name, plan.device, execution.threads, execution.groups, execution.url)
             try:
@@ -107,23 +107,23 @@ class ProcessLauncher(Launcher):
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
-                f"{option}: populations side by side need {memory.shown(wanted)} of memory and {memory.shown(free)} "
+                f"{option}: populations side by side need {format_bytes(wanted)} of memory and {format_bytes(free)} "
                 "are free; write fewer, or a smaller population-agents or replay-capacity"
             )
-        shown_free = "unknown" if free is None else memory.shown(free)
-        count = how_many(len(largest), "population") + (" at once" if len(largest) > 1 else "")
-        each = memory.shown(memory.PROCESS_BYTES)
-        return f"{memory.shown(wanted)} needed by {count} ({each} for each process), {shown_free} free"
+        shown_free = "unknown" if free is None else format_bytes(free)
+        count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
+        each = format_bytes(memory.PROCESS_BYTES)
+        return f"{format_bytes(wanted)} needed by {count} ({each} for each process), {shown_free} free"
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
         return balanced(split(plan, self._most_agents), self._workers)
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
         specs, where = plan.populations, str(folder.resolve())
         workers = min(self._workers, len(specs))
         threads = execution.threads or max(1, available_cores() // workers)
-        waiting = longest_first({name: length(spec) for name, spec in specs.items()})
+        waiting = longest_first({name: estimated_cost(spec) for name, spec in specs.items()})
         progress = {name: read_progress(folder, name) for name in specs}
         running: dict[str, Child] = {}
         try:

@@ -15,24 +15,25 @@ from typing import Any
 import torch
 
 from valueshare.errors import InvalidInput
+from valueshare.host_memory import format_bytes
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
+from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.storage.remote import Copy, is_metadata
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.cluster import (
     REPLY_SECONDS,
     Node,
     Slot,
-    check_address,
     check_shared_folder,
-    joined,
+    check_url,
+    connect,
     nodes,
     reason_of,
     refuse_lost,
@@ -40,7 +41,7 @@ from valueshare.runs.workers.cluster import (
 )
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
 from valueshare.schema import Progress
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers whose tasks were cancelled
@@ -49,7 +50,7 @@ END_SECONDS = 10.0  # for workers whose tasks were cancelled
 @contextmanager
 def connected(options: LauncherOptions) -> Iterator["RayLauncher"]:
     """The launcher on the cluster that the options name."""
-    with joined(options) as ray:
+    with connect(options) as ray:
         yield RayLauncher(ray, options, nodes(ray))
 
 
@@ -81,15 +82,15 @@ class RayLauncher(Launcher):
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
             raise memory.DoesNotFit(
-                f"{name} needs {memory.shown(wanted[name])} of memory and no node has more than "
-                f"{memory.shown(int(most))}: write a smaller --population-agents or replay-capacity"
+                f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
+                f"{format_bytes(int(most))}: write a smaller --population-agents or replay-capacity"
             )
         self._host_bytes = wanted
-        slots = sum(slot.times(node) for node in able)
+        slots = sum(slot.count_on(node) for node in able)
         gpus = f" and {slot.gpus:g} GPU{'' if slot.gpus == 1 else 's'}" if slot.gpus else ""
         return (
-            f"at most {memory.shown(wanted[name])} for a population; room for {slots} at once on "
-            f"{how_many(len(able), 'node')}, with {how_many(slot.cpus, 'CPU')}{gpus} each"
+            f"at most {format_bytes(wanted[name])} for a population; room for {slots} at once on "
+            f"{pluralize(len(able), 'node')}, with {pluralize(slot.cpus, 'CPU')}{gpus} each"
         )
 
     def split(self, plan: Plan) -> Plan:
@@ -101,12 +102,12 @@ class RayLauncher(Launcher):
         host = int(max(node.memory for node in self._nodes if slot.fits(node)))
         room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
-        for name, spec in plan.whole_populations.items():
+        for name, spec in plan.unsplit_populations.items():
             need = memory.need(spec)
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {spec.label} needs {memory.shown(need.each(device))} and does not fit: write "
+                    f"one agent of {spec.label} needs {format_bytes(need.each(device))} and does not fit: write "
                     f"{memory.SMALLER[need.largest]}"
                 )
             limits[name] = fit
@@ -114,7 +115,7 @@ class RayLauncher(Launcher):
 
     def check_location(self, location: Location) -> str | None:
         if isinstance(location, Url):
-            check_address(self._ray, location, self._nodes)
+            check_url(self._ray, location, self._nodes)
             return None
         return check_shared_folder(self._ray, location, self._nodes)
 
@@ -125,7 +126,7 @@ class RayLauncher(Launcher):
         populations begin at once, so that their order matters.
         """
         specs, slot = plan.populations, self._slot(plan)
-        slots = sum(slot.times(node) for node in self._nodes)
+        slots = sum(slot.count_on(node) for node in self._nodes)
         before = {name: Progress() if folder is None else read_progress(folder, name) for name in specs}
         self._rates = {
             name: done.step * specs[name].agents.height / done.seconds
@@ -144,13 +145,13 @@ class RayLauncher(Launcher):
         wall = end_times([left[name] for name in longest_first(left)], slots)[-1]
         return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
         ray, slot, specs, url = self._ray, self._slot(plan), plan.populations, execution.url
         seconds = {name: s.agent_steps / self._rates.get(name, 1.0) for name, s in specs.items()}
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
         threads = execution.threads or slot.cpus
-        # At an address, each worker makes a copy of its own.
+        # At a URL, each worker makes a copy of its own.
         shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):
@@ -180,7 +181,7 @@ class RayLauncher(Launcher):
                 ray.cancel(ref, force=True)
             if tasks:
                 ray.wait(list(tasks), num_returns=len(tasks), timeout=END_SECONDS)
-        copy.pull(is_small)
+        copy.pull(is_metadata)
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         spent = sum(read_progress(folder, name).seconds for name in plan.populations)
@@ -207,10 +208,10 @@ class RayLauncher(Launcher):
         """A population's share of a GPU's memory, of the first that replies; 0 where none does."""
         reply = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
         try:
-            whole = self._ray.get(reply, timeout=REPLY_SECONDS)
+            total = self._ray.get(reply, timeout=REPLY_SECONDS)
         except (self._ray.exceptions.GetTimeoutError, self._ray.exceptions.RayError):
             return 0  # all are busy: whether it fits shows when it runs
-        return int(whole * min(1.0, gpus))
+        return int(total * min(1.0, gpus))
 
     def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: Slot) -> None:
         """Run each kind of population for a few seconds, where it will run."""

@@ -19,7 +19,7 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import read_progress
-from valueshare.runs.execution import Callbacks
+from valueshare.runs.execution import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.progress import ProgressFile, progress_lock
@@ -45,23 +45,23 @@ class Task:
     device: str
     threads: int | None = None  # of the environments
     groups: int | None = None  # of agents that step independently; None: chosen automatically
-    url: Url | None = None  # the run's address, if the folder is a copy; no folder: make a copy
+    url: Url | None = None  # the run's URL, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
-        """For the process that runs it alone: an address may have a password."""
+        """For the process that runs it alone: a URL may have a password."""
         return msgspec.json.encode(self).decode()
 
 
 def run_population(
     task: Task,
-    callbacks: Callbacks = Callbacks(),  # noqa: B008 (immutable)
+    callbacks: ProgressHooks = ProgressHooks(),  # noqa: B008 (immutable)
     network: NetworkFactory | None = None,
     plan: Plan | None = None,
 ) -> bool:
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
-    Addresses have no locks: both would write the same bytes there.
+    URLs have no locks: both would write the same bytes there.
     """
     in_place = nullcontext(Copy(Path(task.folder), task.url))
     with working_copy(task.url) if task.url and not task.folder else in_place as copy:
@@ -113,7 +113,7 @@ def run_population(
             ).finished
 
 
-def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
+def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: ProgressHooks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
     if msgspec.structs.replace(now, seconds=before.seconds) == before:

@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 
 def work(text: str, threads: int | None = None) -> bool:
     """Run a population into its run's folder, with the task's threads if none are given; whether it finished."""
-    prepare(threads or json.loads(text)["threads"])
+    set_up_process(threads or json.loads(text)["threads"])
     import msgspec
 
     from valueshare.runs.workers.tasks import Task, run_population
@@ -28,7 +28,7 @@ def work(text: str, threads: int | None = None) -> bool:
 def speed(text: str) -> float:
     """Agent-steps per second of a population, of which nothing is kept."""
     values = json.loads(text)
-    prepare(values["threads"])
+    set_up_process(values["threads"])
     from valueshare.runs.workers.tasks import measured_speed
 
     return measured_speed(values)
@@ -50,7 +50,7 @@ def probe_storage(text: str) -> str:
 
 
 def _unreachable(url: str, name: str) -> str:
-    """Why this machine cannot use an address; empty where it can."""
+    """Why this machine cannot use a URL; empty where it can."""
     from valueshare.runs.storage.locations import Url
     from valueshare.runs.storage.stores import Store
 
@@ -58,7 +58,7 @@ def _unreachable(url: str, name: str) -> str:
         store, probe = Store(Url(url)), f"{name}-{secrets.token_hex(4)}"
         if store.read(name) != b"seen":
             return "it does not see the driver's files"
-        store.write(probe, b"", patient=False)
+        store.write(probe, b"", retry=False)
         store.delete(probe)
     except (InvalidInput, OSError) as error:
         return str(getattr(error, "strerror", None) or error)
@@ -72,7 +72,7 @@ def gpu_bytes() -> int:
     return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0
 
 
-def prepare(threads: int | None) -> None:
+def set_up_process(threads: int | None) -> None:
     """Set PyTorch's threads to the worker's CPUs, and let them wait asleep; before it loads."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch

@@ -1,6 +1,6 @@
-"""Runs at addresses: the same end as in a folder, whatever happens on the way.
+"""Runs at URLs: the same end as in a folder, whatever happens on the way.
 
-local:// is a folder for fsspec, and an address for this package: everything goes the way of s3://.
+local:// is a folder for fsspec, and a URL for this package: everything goes the way of s3://.
 """
 
 import json
@@ -20,7 +20,7 @@ import torch
 import valueshare
 from valueshare.cli import arguments
 from valueshare.errors import InvalidInput
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
@@ -293,7 +293,7 @@ def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cl
     assert (code, out) == (2, "")
     assert err == (
         "valueshare: memory://a/run is in this command's own memory, and would be gone with it: "
-        "write a folder, or an address that lasts\n"
+        "write a folder, or a URL that lasts\n"
     )
 
 
@@ -305,7 +305,7 @@ def test_it_can_be_watched(uninterrupted: Path, tmp_path: Path, copies: Path) ->
         if not name.startswith(("records", "checkpoints", "progress")):
             there.put(path, name)
     with reading_copies([there.url]) as copied:
-        follower = Follower(copied.folders, 50, fetch=copied.fetch, named=copied.named)
+        follower = PageUpdater(copied.folders, 50, fetch=copied.fetch, replace_paths=copied.replace_paths)
         follower.refresh()
         assert b"Waiting for the first records" in follower.view.content
         assert str(there.url).encode() in follower.view.content

@@ -1,0 +1,101 @@
+"""Plans as lines of text: a summary, and every setting as options of the command line."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.population.settings import PER_AGENT, TrainingSettings
+from valueshare.runs.plan import Plan
+from valueshare.runs.planning import setting_readers
+from valueshare.text import option_words, pluralize, ranges
+
+
+def plan_summary(plan: Plan) -> list[str]:
+    """The agents, populations and steps of a plan, in a few lines."""
+    specs = plan.populations.values()
+    lines = []
+    for label in dict.fromkeys(spec.label for spec in specs):
+        same_label = [spec for spec in specs if spec.label == label]
+        agents = pluralize(sum(spec.agents.height for spec in same_label), "agent")
+        count = pluralize(len(same_label), "population")
+        steps = pluralize(same_label[0].settings.steps, "step")
+        lines.append(f"{label}: {agents} in {count}, {steps} each")
+        if same_label[0].settings.never_learns:
+            lines.append(
+                f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
+                f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
+            )
+    agents = pluralize(plan.agents.height, "agent")
+    in_all = pluralize(sum(spec.agent_steps for spec in specs), "agent-step")
+    return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all"]
+
+
+def plan_listing(plan: Plan) -> list[str]:
+    """A plan with every setting that applies, as options of the command line.
+
+    Options that all environments have in common come first, then those in which some differ.
+    """
+    options = {env: _options(plan, env) for env in plan.settings}
+    first = next(iter(options.values()))
+    shared = [option for option in first if all(option in env_options for env_options in options.values())]
+    blocks = {tuple(shared): list(options)}
+    for env, env_options in options.items():
+        blocks.setdefault(tuple(option for option in env_options if option not in shared), []).append(env)
+    lines = plan_summary(plan)
+    for block, envs in blocks.items():
+        if block:
+            named = ", ".join(f"{env} ({plan.backends[env]})" for env in envs)
+            lines += ["", named, *(f"  {option}" for option in block)]
+    return lines
+
+
+def _options(plan: Plan, env: str) -> list[str]:
+    """The settings of an environment that apply, as options of the command line."""
+    settings, agents = plan.settings[env], plan.agents.filter(pl.col("env") == env)
+    names = ("algorithm", "k", *PER_AGENT)
+    values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
+    seeds = agents["seed"].unique().sort().to_list()
+    # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
+    complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
+    described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+    if described_by_options:
+        values |= {"seeds": len(seeds), "first_seed": seeds[0]}
+    values |= settings.to_json()
+    unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
+    options = [
+        " ".join(option_words(name, value))
+        for name, value in values.items()
+        if name not in unused and value is not None
+    ]
+    if not described_by_options:
+        options.append(f"{agents.height} of these agents, with seeds {ranges(agents['seed'])}")
+    return options
+
+
+def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
+    """The settings that a run with these settings and algorithms does not read."""
+    used = set(algorithms)
+    unused = {
+        **{name: not used & set(readers) for name, readers in setting_readers().items()},
+        "loss": all(ALGORITHMS[name].quantile_counts.learn for name in used),  # theirs is the quantile Huber loss
+        "adam_betas": settings.optimizer != "adam",
+        "rmsprop_decay": settings.optimizer != "rmsprop",
+        "eval_episodes": settings.eval_episodes == 0,
+        "eval_timesteps": settings.eval_timesteps == 0,
+        "tf32": device == "cpu",
+    }
+    return {name for name, is_unused in unused.items() if is_unused}
+
+
+def _notes_on_k(plan: Plan) -> list[str]:
+    """Notes on algorithms whose k are all 0, which share no value; not of a shard, as the rest may have others."""
+    if plan.shard is not None:
+        return []
+    largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
+    return [
+        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, give a k above 0"
+        for name, k in largest.iter_rows()
+        if k == 0 and ALGORITHMS[name].uses_k
+    ]
