@@ -259,6 +259,8 @@ def _jax() -> Any:
     """The package, imported on first use."""
     # Without this, JAX takes three quarters of a GPU's memory for itself.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # JAX with CUDA would look for a GPU, and log a traceback
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     with importing("JAX", "jax"):
         import jax
     if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # to compile takes up to a minute
