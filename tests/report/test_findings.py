@@ -147,14 +147,15 @@ def test_headlines_count_all_comparisons() -> None:
     assert Verdict([]).sentences == ["There is one algorithm, and nothing to compare it with."]
 
 
-def test_few_seeds_are_warned_of_where_one_environment_is_compared() -> None:
+def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
     def warning(seeds: int, *envs: str) -> list[str]:
         scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in envs for k in (0.0, 4.0) for seed in range(seeds)}
         return find_verdict(data_of(scores)).few_seeds
 
-    assert warning(3, "Here") == ["Intervals of 3 seeds are too narrow: run at least 10."]
-    assert warning(1, "Here") == ["One seed has no interval: run at least 10."]
-    assert warning(10, "Here") == warning(3, "Here", "There") == []
+    for envs in (("Here",), ("Here", "There")):
+        assert warning(3, *envs) == ["Intervals of 3 seeds are too narrow: run at least 10."]
+        assert warning(1, *envs) == ["One seed has no interval: run at least 10."]
+        assert warning(10, *envs) == []
 
 
 def test_names_with_commas_are_told_apart() -> None:

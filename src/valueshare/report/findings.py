@@ -96,9 +96,9 @@ class Verdict(NamedTuple):
 
     @property
     def few_seeds(self) -> list[str]:
-        """A warning where comparisons on one environment have few seeds; several environments make up for them."""
-        single = [one.envs for one in self.comparisons if one.envs.height == 1]
-        seeds = min((min(envs["runs_x"][0], envs["runs_y"][0]) for envs in single), default=FEW_SEEDS)
+        """A warning where a comparison has few seeds of an environment; several environments do not make up for it."""
+        counts = (min(*one.envs["runs_x"], *one.envs["runs_y"]) for one in self.comparisons)
+        seeds = min(counts, default=FEW_SEEDS)
         if seeds >= FEW_SEEDS:
             return []
         what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
