@@ -17,6 +17,7 @@ from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables
 from valueshare.report.page.videos import find_videos
 from valueshare.report.swept_settings import HeldOutChoice, find_tuned
+from valueshare.report.tuned_text import has_few_seeds
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
 SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "page.js")
@@ -65,9 +66,10 @@ def results_page(
     names = short_names([source.path for source in results.about])
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
+    rows = findings(compared, first) if _is_conclusive(verdict, chosen) else []
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
-        ("verdict", "Verdict", "The verdict", (*headlines, *findings(compared, first), reading)),
+        ("verdict", "Verdict", "The verdict", (*headlines, *rows, reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
@@ -91,7 +93,13 @@ def results_page(
 def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> tuple[str, ...]:
     """The result in sentences; those on swept settings warn of few seeds themselves."""
     warning = [] if chosen else verdict.few_seeds
-    return (*action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences, *warning)
+    compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
+    return (*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning)
+
+
+def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
+    """Whether comparisons are shown: not where swept settings have too few seeds, unless they were requested."""
+    return verdict.requested or not any(map(has_few_seeds, chosen))
 
 
 def headline(verdict: Verdict) -> Comparison | None:
