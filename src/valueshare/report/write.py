@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.importers.results import Results, read_results
+from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
@@ -104,6 +105,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     all_notes = (
         warning,
         results.notes,
+        uneven_evaluations(data.main),
         table_notes,
         *(one.notes for one in drawn),
         verdict.missing,

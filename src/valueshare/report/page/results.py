@@ -1,10 +1,12 @@
 """The page of any results: the verdict first, then curves, figures, tables, and the runs."""
 
 import html
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from valueshare.analysis.importers.results import Results
+from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
@@ -58,8 +60,8 @@ def results_page(
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
     videos, video_notes = find_videos(results, data)
-    each = [results.notes, video_notes, verdict.missing, *(one.notes for one in compared)]
-    each += [*(picture.notes for picture in pictures), curve_notes]
+    each = [results.notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    each += [*(one.notes for one in compared), *(picture.notes for picture in pictures), curve_notes]
     notes = dict.fromkeys(note for notes in each for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
@@ -91,10 +93,14 @@ def results_page(
 
 
 def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> tuple[str, ...]:
-    """The result in sentences; those on swept settings warn of few seeds themselves."""
+    """The result in sentences, AUC in words where it is first; those on swept settings warn of few seeds themselves."""
     warning = [] if chosen else verdict.few_seeds
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
-    return (*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning)
+    lines = [*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning]
+    if (first := next((line for line in lines if "AUC" in line), None)) is not None:
+        explained = re.sub("(mean )?AUC", "mean score over training (AUC)", first, count=1)
+        lines[lines.index(first)] = explained
+    return tuple(lines)
 
 
 def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
