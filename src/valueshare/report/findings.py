@@ -101,11 +101,15 @@ class Verdict(NamedTuple):
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
     @property
+    def fewest_seeds(self) -> int | None:
+        """Of an environment, on either side of a comparison."""
+        return min((min(*one.envs["runs_x"], *one.envs["runs_y"]) for one in self.comparisons), default=None)
+
+    @property
     def few_seeds(self) -> list[str]:
         """A warning where a comparison has few seeds of an environment; several environments do not make up for it."""
-        counts = (min(*one.envs["runs_x"], *one.envs["runs_y"]) for one in self.comparisons)
-        seeds = min(counts, default=FEW_SEEDS)
-        if seeds >= FEW_SEEDS:
+        seeds = self.fewest_seeds
+        if seeds is None or seeds >= FEW_SEEDS:
             return []
         what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
         return [f"{what}: run at least {FEW_SEEDS}."]

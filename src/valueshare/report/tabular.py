@@ -103,9 +103,10 @@ def headlines(result: TabularResult) -> list[str]:
             best = int(others["increase_percent"].arg_max() or 0)
             k, means = others["k"][best], dict(rows.select("k", "mean_score").iter_rows())
             text = f"mean {measure} at best {_percent(others, best)} over that of k = {plain:g}"
+            both = f"{format_number(means[k])} against {format_number(means[plain])}"
             edge = others.height > 1 and others["increase_percent"][best] > 0 and k == max(result.figure["k"])
             more = ", the largest k tried: try larger ones" if edge else ""
-            lines.append(f"{start}{text} ({format_number(means[k])} against {format_number(means[plain])}), with k = {k:g}{more}")
+            lines.append(f"{start}{text} ({both}), with k = {k:g}{more}")
     return lines
 
 

@@ -65,6 +65,7 @@ def results_page(
     notes = dict.fromkeys(note for notes in each for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
+    merged = merged_notes(notes, data.variants, one_seed=verdict.fewest_seeds == 1)
     names = short_names([source.path for source in results.about])
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
@@ -76,7 +77,7 @@ def results_page(
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
-        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged_notes(notes, data.variants), names))]),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged, names))]),
     )
     shown = [content for content in contents if content[-1]]
     sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
