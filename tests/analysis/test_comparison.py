@@ -152,3 +152,18 @@ def test_intervals_of_few_seeds_are_as_narrow_as_is_said(seeds: int, rate: float
     found = game_differences(table, "x", "y", resamples=1_000).table
     wrong = found.filter((pl.col("ci95_low") > 0) | (pl.col("ci95_high") < 0)).height / many
     assert wrong == pytest.approx(rate, rel=0.25)
+
+
+def test_several_environments_do_not_make_up_for_few_seeds(tidy: Tidy) -> None:
+    """Two equal learners on 8 environments: 2 runs have half of the variance in a bootstrap, as (n - 1) / n says.
+
+    So the interval of the difference is 0.71 times as wide, and excludes 0 where a normal number exceeds 0.71 x 1.96.
+    """
+    rng, trials, wrong = np.random.default_rng(0), 300, 0
+    for _ in range(trials):
+        table = tidy({(name, f"E{env}"): rng.normal(size=2).tolist() for name in "xy" for env in range(8)})
+        low, high = (
+            difference_interval(table, "x", "y", "run_mean", resamples=500).table["ci95_low", "ci95_high"].row(0)
+        )
+        wrong += low > 0 or high < 0
+    assert wrong / trials == pytest.approx(0.166, rel=0.35)  # 1 of 6, and not 1 of 20

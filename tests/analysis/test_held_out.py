@@ -1,5 +1,6 @@
 """The settings that win, chosen and scored on different seeds: against a few lines of plain Python."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
@@ -141,6 +142,28 @@ def test_the_same_agents_in_two_runs_are_compared(tmp_path: Path, cli: Callable[
     assert [" ".join(line.split()[:2]) for line in lines[3:5]] == ["ib-dqn run=high.csv", "ib-dqn run=low.csv"]
     means = [float(line.split("  ")[-1].split()[0]) for line in lines[2:5]]
     assert means == pytest.approx([154, 154, 104], abs=0.2)  # 100 + k + 10 x step size; 50 more
+
+
+def test_the_table_names_the_seeds_that_choose(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    """The lower half of the seeds is 0 to 3 of 8, 0 to 1 of 4 and 0 of 2; two scores of a half make no interval."""
+    heads, scores = {}, {}
+    for seeds in (2, 4, 6, 8):
+        tidy(seeds).drop("diverged_at").write_csv(tmp_path / "results.csv")
+        _, out, _ = cli("best", tmp_path / "results.csv", "--resamples", FEW)
+        heads[seeds], row = (re.split("  +", line.strip()) for line in out.splitlines()[1:3])
+        scores[seeds] = row[-1]
+    last = "score on the other seeds"
+    assert heads[8] == ["chosen on seeds 0-3", "chosen on seeds 4-7", last]
+    assert heads[4] == ["chosen on seeds 0-1", "chosen on seeds 2-3", last]
+    assert heads[2] == ["chosen on seed 0", "chosen on seed 1", last]
+    assert ["[" in scores[seeds] for seeds in (2, 4, 6, 8)] == [False, False, True, True]
+    assert scores[4].endswith(" (no interval)")
+    some = tidy(8).filter(~pl.col("seed").is_in([1, 6]) | (pl.col("algorithm") == "dqn"))
+    halves = winning_settings(some, resamples=FEW).select("first_half_seeds", "second_half_seeds").rows()
+    assert halves == [("0-3", "4-7"), ("0-3", "4-7"), ("0, 2, 3", "4, 5, 7")]
+    some.drop("diverged_at").write_csv(tmp_path / "results.csv")
+    _, out, _ = cli("best", tmp_path / "results.csv", "--resamples", FEW)
+    assert "chosen on seeds of the lower half  chosen on seeds of the upper half" in " ".join(out.split(" "))
 
 
 def test_python_logs_the_notes_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

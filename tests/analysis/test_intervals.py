@@ -168,7 +168,7 @@ def test_one_run_a_game_has_no_interval(tidy: Tidy) -> None:
     found = bootstrap_interval(tidy({("dqn", "Pong"): [1], ("dqn", "Alien"): [2]}))
     row = found.table.to_dicts()[0]
     assert (row["value"], row["ci95_low"], row["ci95_high"]) == (1.5, None, None)
-    assert "2 of 2 environments have a single run" in found.notes[0]
+    assert found.notes == ("dqn k=0: one seed, no interval",)
 
 
 # Differences.

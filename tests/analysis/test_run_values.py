@@ -7,7 +7,7 @@ import pytest
 
 from valueshare import InvalidInput
 from valueshare.analysis import bootstrap_interval, final_scores, run_auc
-from valueshare.analysis.run_values import at_shared_steps
+from valueshare.analysis.run_values import at_shared_steps, uneven_evaluations
 
 Tidy = Callable[..., pl.DataFrame]
 
@@ -19,6 +19,17 @@ def curves(tidy: Tidy) -> pl.DataFrame:
     pong = [tidy({("dqn", "Pong"): own}, step=step) for step, own in steps.items()]
     alien = [tidy({("dqn", "Alien"): [step + 1.0]}, step=step) for step in (0, 10)]
     return pl.concat([*pong, *alien])
+
+
+def test_evaluations_far_from_even_are_noted() -> None:
+    """A run of 50 steps, evaluated every 5, that was extended to 51; and one that evaluates at the end of episodes."""
+
+    def noted(steps: Sequence[int]) -> list[str]:
+        return uneven_evaluations(pl.DataFrame({"env": "E", "algorithm": "dqn", "k": 0.0, "seed": 0, "step": steps}))
+
+    note = "E: evaluations are not evenly spaced, and AUC counts each of them equally"
+    assert noted([*range(0, 51, 5), 51]) == noted([0, 100, 170]) == [note]
+    assert noted(range(0, 51, 5)) == noted([0, 105, 203, 310]) == noted([0]) == []
 
 
 def test_areas_of_whole_curves(curves: pl.DataFrame) -> None:

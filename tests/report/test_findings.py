@@ -147,14 +147,47 @@ def test_headlines_count_all_comparisons() -> None:
     assert Verdict([]).sentences == ["There is one algorithm, and nothing to compare it with."]
 
 
-def test_few_seeds_are_warned_of_where_one_environment_is_compared() -> None:
+def test_pairs_are_named_where_baselines_differ() -> None:
+    levels = {("dqn", 0.0): 0.0, ("double-dqn", 0.0): 20.0, ("dueling-dqn", 0.0): 10.0, ("ib-dqn", 4.0): 10.0}
+    found = data_of({("Here", *who, seed): [level + seed] * 2 for who, level in levels.items() for seed in (0, 1)})
+    _, counted = find_verdict(
+        found, ["ib-dqn,dqn", "ib-dqn,double-dqn", "ib-dqn,dueling-dqn", "dueling-dqn,dqn"]
+    ).sentences
+    assert counted == (
+        "Of 4 comparisons: higher 2 times (IB-DQN(4) than DQN, Dueling DQN than DQN); lower once (IB-DQN(4) than "
+        "Double DQN); unclear once (IB-DQN(4) against Dueling DQN)."
+    )
+
+
+def test_a_comparison_at_one_step_size_says_so() -> None:
+    """k = 0 is best at 0.1 and k = 4 at 0.2: at 0.2, the gain of k = 4 is the larger one."""
+    scores = {(0.0, 0.1): 10.0, (0.0, 0.2): 0.0, (4.0, 0.1): 12.0, (4.0, 0.2): 15.0}
+    found = data_of(
+        {
+            ("Here", f"ib-dqn step_size={size}", k, seed): [score + seed / 10] * 2
+            for (k, size), score in scores.items()
+            for seed in range(10)
+        }
+    )
+    first, counted = find_verdict(found).sentences
+    assert first.startswith(
+        "The largest gain at the same step size: IB-DQN(4) with step size 0.2 scores higher than DQN with step size 0.2"
+    )
+    assert counted == (
+        "Of 3 comparisons: higher 2 times (IB-DQN(4) than DQN with step size 0.1, IB-DQN(4) than DQN with step size "
+        "0.2); lower once (DQN with step size 0.2 than DQN with step size 0.1)."
+    )
+
+
+def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
     def warning(seeds: int, *envs: str) -> list[str]:
         scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in envs for k in (0.0, 4.0) for seed in range(seeds)}
         return find_verdict(data_of(scores)).few_seeds
 
-    assert warning(3, "Here") == ["Intervals of 3 seeds are too narrow: run at least 10."]
-    assert warning(1, "Here") == ["One seed has no interval: run at least 10."]
-    assert warning(10, "Here") == warning(3, "Here", "There") == []
+    for envs in (("Here",), ("Here", "There")):
+        assert warning(3, *envs) == ["Intervals of 3 seeds are too narrow: run at least 10."]
+        assert warning(1, *envs) == ["One seed has no interval: run at least 10."]
+        assert warning(10, *envs) == []
 
 
 def test_names_with_commas_are_told_apart() -> None:
@@ -166,7 +199,10 @@ def test_names_with_commas_are_told_apart() -> None:
     }
     found = data_of(scores)
     _, counted = Verdict([compared(found, number) for number in range(3)]).sentences
-    assert counted.endswith("unclear 3 times (DQN, run b; IB-DQN(4), run a; IB-DQN(4), run b).")
+    assert counted.endswith(
+        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4), run a against DQN, run a; IB-DQN(4), run b against "
+        "DQN, run b)."
+    )
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names
     about = [Source(path, "table", 2, None, None) for path in ("runs/a b", "runs/a,b")]

@@ -1,15 +1,19 @@
 """Notes: one for each kind, with all of the algorithms that it is about."""
 
 import polars as pl
+from synthetic import RESAMPLES, TWO, Scores, data_of
 
+from valueshare.analysis.comparison import performance_profile
+from valueshare.analysis.run_values import run_auc
 from valueshare.report.figures.series import find_variants
+from valueshare.report.findings import find_verdict
 from valueshare.report.notes import MAX_NAMES, merged_notes
 
 WHO = find_variants(pl.DataFrame([("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 16.0)], ["algorithm", "k"], orient="row"))
 
 
 def test_the_same_of_several_algorithms_is_one_note() -> None:
-    single = "1 of 1 environments have a single run, which adds nothing to an interval's width"
+    single = "1 of 2 environments have a single run, which adds nothing to an interval's width"
     notes = [
         f"dqn k=0: {single}",
         "a note on all",
@@ -35,3 +39,20 @@ def test_many_names_are_counted() -> None:
     (note,) = merged_notes([f"ib-dqn k={k}: short" for k in range(1, 21)], many)
     assert note.count("IB-DQN(") == MAX_NAMES
     assert note.endswith(f"IB-DQN({MAX_NAMES}); and {20 - MAX_NAMES} more: short")
+
+
+def test_one_seed_is_noted_once_and_not_beside_the_verdict() -> None:
+    """A note of the analysis, of each algorithm; the warning of the verdict is about comparisons alone."""
+
+    def noted(*scores: Scores) -> tuple[list[str], list[str]]:
+        data = data_of({key: own for some in scores for key, own in some.items() if key[3] == 0})
+        notes = performance_profile(run_auc(data.main).table, [0.0], resamples=RESAMPLES).notes
+        verdict = find_verdict(data)
+        merged = merged_notes(notes, data.variants)
+        return merged, merged_notes(notes, data.variants, one_seed=verdict.fewest_seeds == 1)
+
+    assert noted(TWO) == (["one seed each of DQN and IB-DQN(4): no interval"], [])
+    alone = {key: own for key, own in TWO.items() if key[1] == "dqn"}
+    assert noted(alone) == (["dqn k=0: one seed, no interval"],) * 2
+    eight = {("Here", "ib-dqn", 8.0, 0): [1.0, 2.0]}
+    assert noted(TWO, eight)[0] == ["one seed each of DQN; IB-DQN(4); IB-DQN(8): no interval"]

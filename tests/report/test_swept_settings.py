@@ -9,6 +9,8 @@ from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
+from valueshare.report.findings import find_verdict
+from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, find_grids, find_tuned, rows_at_best_setting, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
@@ -268,6 +270,22 @@ def test_few_seeds_give_no_advice() -> None:
     assert few[3] == "k = 1 with step size 0.01 has the highest mean over all seeds."
     assert not [line for line in few if "To choose" in line or "search" in line or "when k" in line]
     assert enough[2].startswith("To choose both: ")
+
+
+def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
+    """The comparisons at one step size come after the sentences on the sweep, unless the seeds are few."""
+
+    def said(seeds: int, *asked: str) -> tuple[str, ...]:
+        data = report_data(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), FEW)
+        return verdict_sentences(data, find_verdict(data, asked), find_tuned(data))
+
+    few, enough = said(9), said(10)
+    of_sweep = sentences(tuned_of(table(falling, KS, SIZES, seeds=9)))
+    assert few == (of_sweep[0], of_sweep[1].replace("mean AUC", "mean score over training (AUC)"), *of_sweep[2:])
+    assert any(line.startswith("The largest gain at the same step size: ") for line in enough)
+    assert "scores lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
+    pages = [results_page(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), resamples=FEW) for seeds in (9, 10)]
+    assert [">Findings</caption>" in page for page in pages] == [False, True]
 
 
 def test_the_best_may_have_seeds_of_one_half_alone() -> None:

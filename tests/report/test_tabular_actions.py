@@ -99,5 +99,5 @@ def test_headlines_name_the_fewest_and_the_most_actions(result: Path) -> None:
     ]
     made_up = replace(stored_result(find_tabular([result]))[0], held_out=pl.DataFrame(rows))
     (line,) = headlines(made_up)
-    words = "k = n over k = 0 +8.0 % [0.0, 99.0] with 4 actions, +16.0 % [0.0, 99.0] with 8 actions"
+    words = "mean episodes, k = n over k = 0: +8.0 % [0.0, 99.0] with 4 actions, +16.0 % [0.0, 99.0] with 8 actions"
     assert line == f"-1 per step, 1,000 timesteps: {words}"

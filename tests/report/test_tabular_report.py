@@ -3,7 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,10 +13,14 @@ import pytest
 from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
+from valueshare.report.tabular import headlines
 from valueshare.report.tabular_files import find_tabular, stored_result
 
 STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
 STUDY += ["--seeds", "4", "--steps", "200"]
+
+
+BEYOND = ", the largest k tried: try larger ones"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,9 @@ def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixtu
     main([*STUDY, "--out", str(study)])
     again = capsys.readouterr().out
     assert "these results are there already" in again
-    assert "over k = 0, with k = 1" in again
+    (line,) = (line for line in again.splitlines() if line.startswith("40 timesteps: mean total reward at best "))
+    assert " over that of k = 0 (" in line
+    assert line.endswith("), with k = 1")
     assert [line for line in again.splitlines()[1:] if line not in said] == []  # the same, from its files
     first = (study / "report" / "figures" / "increase.svg").read_bytes()
     shutil.rmtree(study / "report")
@@ -53,6 +61,31 @@ def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixtu
         report((study, study))
     with pytest.raises(InvalidInput, match="it has no verdict for --compare"):
         report((study,), compare=("a,b",))
+
+
+@pytest.mark.parametrize(
+    ("means", "said"),
+    [
+        # 100 x (-60 + 100) / |-100|
+        ({0: -100, 1: -80, 4: -60}, ("+40.0 % [39.0, 41.0]", "−60.0 against −100.0", f"k = 4{BEYOND}")),
+        ({0: -100, 1: -60, 4: -80}, ("+40.0 % [39.0, 41.0]", "−60.0 against −100.0", "k = 1")),
+        ({0: -50, 1: -80, 4: -60}, ("-20.0 % [-21.0, -19.0]", "−60.0 against −50.0", "k = 4")),
+        ({0: -100, 1: -80, 4: -60, 16: None}, ("+40.0 % [39.0, 41.0]", "−60.0 against −100.0", "k = 4")),  # 16 diverged
+    ],
+)
+def test_the_headline_says_what_grew_and_whether_a_larger_k_may_be_better(
+    written: Path, means: dict[int, Any], said: tuple[str, str, str]
+) -> None:
+    rows = []
+    for k, mean in means.items():
+        increase = None if mean is None else 100 * (mean - means[0]) / abs(means[0])
+        low, high = (None if increase is None else increase + sign * bool(k) for sign in (-1, 1))
+        row = {"step_reward": None, "regime": 40, "k": float(k), "mean_score": mean}
+        rows.append(row | {"increase_percent": increase, "ci95_low": low, "ci95_high": high})
+    made_up = replace(stored_result(find_tabular([written]))[0], figure=pl.DataFrame(rows))
+    increased, scores, best = said
+    expected = f"40 timesteps: mean total reward at best {increased} over that of k = 0 ({scores}), with {best}"
+    assert headlines(made_up) == [expected]
 
 
 DAMAGES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {

@@ -18,6 +18,7 @@ from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
 from valueshare.report.data import is_synthetic
+from valueshare.report.figure_registry import FIGURES
 
 FEW = 200  # resamples
 
@@ -48,15 +49,16 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     assert str(run) not in (folder / "report.json").read_text()
     said = capsys.readouterr().out
     lines = said.splitlines()
-    assert lines[:3] == about["verdict"]  # before the files and the notes
-    assert [line.partition(":")[0] for line in lines[3:6]] == [
+    assert lines[:4] == about["verdict"]  # before the files and the notes
+    assert [line.partition(":")[0] for line in lines[4:7]] == [
         str(folder / name) for name in ("figures", "tables", "report.html")
     ]
-    assert "not drawn" not in said  # what was asked for is there
+    assert "other figures" not in said  # what was asked for is there
     assert about["verdict"][0] == "these are synthetic records: no agent was trained"
     assert about["verdict"][2].startswith("Of 6 comparisons")
+    assert about["verdict"][3] == "Intervals of 2 seeds are too narrow: run at least 10."
     assert "figures: iqm, auc-change" in said
-    assert "not from sticky-action runs" in "".join(line for line in lines[6:] if line.startswith("note: "))
+    assert "not from sticky-action runs" in "".join(line for line in lines[7:] if line.startswith("note: "))
     read = read_results(run)
     assert read.table.height == 2 * len(ALGORITHMS) * 2 * 4
     assert is_synthetic(read)  # the mark travels with the folder
@@ -122,9 +124,10 @@ def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "figures: learning-curves, geometry" in said
     line = said.splitlines()[-1]  # after what is there
-    assert line.startswith("not drawn: iqm, performance-profile, auc-change, ")
-    assert line.endswith("; --figures NAME says what that one needs")
     needs = json.loads((tmp_path / "out" / "report.json").read_text())["not_drawn"]
+    assert {*needs, "learning-curves", "geometry"} == set(FIGURES)
+    assert all(needs.values())
+    assert line == f"{len(FIGURES) - 2} other figures need other results; report.json lists what each needs"
     assert needs["iqm"].startswith("normalized scores (Atari games only")
     assert "1 of 4 runs lack evaluations" in said
     # Of steps 10, 20, 30: seed 0 has 1, 2, 3, seed 1 one more each. A2C's seed 1 ended before them.
@@ -147,3 +150,12 @@ def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
     for resamples in (0, 10**30):  # the second would be an array too large for any memory
         with pytest.raises(InvalidInput, match=f"resamples = {resamples}: write a number from 1 to 1,000,000"):
             report((run,), resamples=resamples)
+
+
+def test_every_figure_that_cannot_be_drawn_is_named(run: Path) -> None:
+    asked = ("iqm", "settings-map", "iqm-rmsprop")
+    reasons = "settings-map needs an algorithm with exactly two .*; iqm-rmsprop needs runs with RMSprop beside others"
+    with pytest.raises(InvalidInput, match=f"^these results do not allow all of these figures: {reasons}$"):
+        report((run,), figures=asked)
+    with pytest.raises(InvalidInput, match="there is no figure 'one' or 'two': choose one of iqm, "):
+        report((run,), figures=("one", "iqm", "two"))

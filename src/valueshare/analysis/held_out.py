@@ -7,7 +7,7 @@ import polars as pl
 
 from valueshare.analysis.run_values import at_shared_steps, final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require
+from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require, shorten_list
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
 from valueshare.text import pluralize
@@ -17,6 +17,8 @@ METRICS = {"auc": run_auc, "final": final_scores}
 # Fewer are too few for advice. Of made-up scores without any difference (3 k, 2 step sizes), 45 % of the paired
 # comparisons had an interval without 0 with 2 seeds, 20 % with 4, and 15 % with 10.
 FEW_SEEDS = 10
+MIN_SCORED = 3  # seeds of a half, for an interval
+HALVES = ("first_half_seeds", "second_half_seeds")
 
 
 def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: int = RESAMPLES) -> pl.DataFrame:
@@ -27,9 +29,9 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     row per environment and algorithm (null: all of them):
 
     - `first_half_choice, second_half_choice`: the settings with the highest mean on the lower half of the seeds, and on
-      the upper half;
+      the upper half; `first_half_seeds, second_half_seeds` are these seeds, like 0-7;
     - `mean, ci95_low, ci95_high`: each half scored at the choice of the other half, with a 95 % interval over seeds,
-      given the choices;
+      given the choices; no interval where a half has fewer than 3 seeds;
     - `best, mean_at_best`: the choice of all seeds, and its mean over them. It is too high: these seeds chose it;
     - `seeds`, `settings`, how many, and `failed`, of how many settings an agent diverged or has no score: they are no
       candidates.
@@ -41,7 +43,7 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     runs = with_divergence(METRICS[metric](at_shared_steps(table)).table, table)
     by_env = runs.partition_by("env", maintain_order=True)
     rows = [row for env_runs in by_env for row in _rows(env_runs, columns, resamples)]
-    texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES), pl.String), dict.fromkeys(MEAN, pl.Float64)
+    texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES, *HALVES), pl.String), dict.fromkeys(MEAN, pl.Float64)
     counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)
     return pl.DataFrame(rows, {**texts, **numbers, "mean_at_best": pl.Float64, **counts})
 
@@ -61,9 +63,21 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
         row = tuned_scores(scored, "group", "setting", resamples=resamples).row(0, named=True)
         choices = {name: None if row[name] is None else labels[row[name]] for name in CHOICES}
         kept = {name: row[name] for name in (*MEAN, "mean_at_best", "failed")}
-        counts = {"seeds": group_runs["seed"].n_unique(), "settings": group_runs["setting"].n_unique()}
+        seeds = group_runs["seed"].unique().sort().to_list()
+        half = len(seeds) // 2  # as `tuned_scores` splits them
+        if half < MIN_SCORED:
+            kept |= dict.fromkeys(MEAN[1:])
+        choices |= dict(zip(HALVES, (_seed_text(seeds[:half]), _seed_text(seeds[half:])), strict=True))
+        counts = {"seeds": len(seeds), "settings": group_runs["setting"].n_unique()}
         rows.append({"env": runs["env"][0], "algorithm": algorithm, **choices, **kept, **counts})
     return rows
+
+
+def _seed_text(seeds: list[int]) -> str:
+    """0-7, or 0, 2, 5 where seeds are missing between the first and the last."""
+    if len(seeds) > 1 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]}-{seeds[-1]}"
+    return shorten_list([str(seed) for seed in seeds])
 
 
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:

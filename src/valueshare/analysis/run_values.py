@@ -7,6 +7,7 @@ from valueshare.analysis.tidy import RUN_COLUMNS, Estimate, finite, group_label,
 from valueshare.errors import InvalidInput
 
 LAST = 3  # evaluations in the paper's table of scores
+SIMILAR_GAPS = 0.75  # shortest by longest: other programs evaluate at the end of an episode
 
 
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
@@ -46,6 +47,16 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
     expected = expected.group_by("env", "step", "present").agg(expected=pl.len())
     shared = expected.filter(pl.col("present") == pl.col("expected"))
     return table.join(shared, on=["env", "step"], how="semi", maintain_order="left")
+
+
+def uneven_evaluations(table: pl.DataFrame) -> list[str]:
+    """A note where gaps between a run's evaluations differ much, so that the AUC weighs parts of training unequally."""
+    run_columns = [name for name in RUN_COLUMNS if name in table.columns]
+    gap = pl.col("step").sort().diff()
+    gaps = table.group_by(run_columns).agg(shortest=gap.min(), longest=gap.max())
+    uneven = gaps.filter(pl.col("shortest") < SIMILAR_GAPS * pl.col("longest"))
+    where = shorten_list(uneven["env"].unique().sort().to_list())
+    return [f"{where}: evaluations are not evenly spaced, and AUC counts each of them equally"] if where else []
 
 
 def by_last_score(table: pl.DataFrame) -> pl.DataFrame:

@@ -24,6 +24,7 @@ RUN_COLUMNS = (
     "optimizer",
     "seed",
 )  # the columns that identify a run, where a table has them
+ONE_SEED = ": one seed, no interval"  # after the name of a group
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
 
@@ -192,8 +193,11 @@ def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.
             if rows.height < points:
                 last = max(rows["step"].to_list())
                 notes.append(f"{who} has {rows.height:,} of {points:,} points, up to step {last:,}")
-        alone = max(list(sizes).count(1) for sizes in rows["sizes"].to_list())
-        if alone:
+        every = [list(sizes) for sizes in rows["sizes"].to_list()]
+        alone = max(sizes.count(1) for sizes in every)
+        if max(map(max, every)) == 1:
+            notes.append(f"{who}{ONE_SEED}")
+        elif alone:
             notes.append(
                 f"{who}: {alone} of {max(rows['games'].to_list())} environments have a single run, "
                 "which adds nothing to an interval's width"

@@ -13,7 +13,7 @@ from valueshare.cli.training import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
-from valueshare.text import FINAL_SCORE
+from valueshare.text import FINAL_SCORE, pluralize
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,7 +73,9 @@ def print_written(written: "Written", folder: Location) -> None:
         if note not in written.verdict:
             print(f"note: {note}")
     if written.left_out:
-        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what that one needs")
+        verb = "needs" if len(written.left_out) == 1 else "need"
+        count = pluralize(len(written.left_out), "other figure")
+        print(f"{count} {verb} other results; report.json lists what each needs")
 
 
 def best(

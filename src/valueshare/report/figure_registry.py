@@ -66,11 +66,10 @@ def draw_figures(
 ) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
     data = report_data(results, resamples) if data is None else data
-    for name in names:
-        if name not in FIGURES:
-            raise InvalidInput(f"there is no figure {name!r}: choose one of {', '.join(FIGURES)}")
-        if reason := FIGURES[name].lacks(data):
-            raise InvalidInput(f"the figure {name} needs {reason}, which these results do not have")
+    if unknown := [repr(name) for name in names if name not in FIGURES]:
+        raise InvalidInput(f"there is no figure {' or '.join(unknown)}: choose one of {', '.join(FIGURES)}")
+    if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
+        raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
     chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
     drawn = [Drawn(name, *FIGURES[name].draw(data)) for name in dict.fromkeys(chosen)]
     if is_synthetic(results):

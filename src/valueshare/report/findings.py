@@ -15,6 +15,7 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
+from valueshare.report.figures.style import RUN_KEY, split_settings
 from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
 
 READING = (
@@ -72,6 +73,7 @@ class Verdict(NamedTuple):
 
     comparisons: Sequence[Comparison]
     missing: Sequence[str] = ()
+    requested: bool = False  # by name, not the default ones
 
     @property
     def sentences(self) -> list[str]:
@@ -84,22 +86,30 @@ class Verdict(NamedTuple):
         first = "No comparison shows a difference."
         if higher or lower:
             largest = max(higher, key=_size) if higher else min(lower, key=_size)
-            first = f"The largest {'gain' if higher else 'loss'}: {sentence_with_numbers(largest)}"
+            settings = [name.replace("_", " ") for name in _shared_settings(largest)]
+            where = f" at the same {' and '.join(settings)}" if settings else ""
+            first = f"The largest {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(largest)}"
+        against = {one.y.style.label for one in self.comparisons}
+        kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
         counts = [
-            f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
-            for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
+            f"{word} {'once' if len(some) == 1 else f'{len(some)} times'} "
+            f"({_names(some) if len(against) == 1 else _pair_names(some, between)})"
+            for word, between, some in kinds
             if some
         ]
-        against = {one.y.style.label for one in self.comparisons}
         whom = f" with {against.pop()}" if len(against) == 1 else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
     @property
+    def fewest_seeds(self) -> int | None:
+        """Of an environment, on either side of a comparison."""
+        return min((min(*one.envs["runs_x"], *one.envs["runs_y"]) for one in self.comparisons), default=None)
+
+    @property
     def few_seeds(self) -> list[str]:
-        """A warning where comparisons on one environment have few seeds; several environments make up for them."""
-        single = [one.envs for one in self.comparisons if one.envs.height == 1]
-        seeds = min((min(envs["runs_x"][0], envs["runs_y"][0]) for envs in single), default=FEW_SEEDS)
-        if seeds >= FEW_SEEDS:
+        """A warning where a comparison has few seeds of an environment; several environments do not make up for it."""
+        seeds = self.fewest_seeds
+        if seeds is None or seeds >= FEW_SEEDS:
             return []
         what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
         return [f"{what}: run at least {FEW_SEEDS}."]
@@ -109,7 +119,9 @@ def find_verdict(data: ReportData, names: Sequence[str] = ()) -> Verdict:
     """The comparisons of these names, or the default ones."""
     results = [compare(data, pair) for pair in pairs(data, names)]
     return Verdict(
-        [one for one in results if isinstance(one, Comparison)], [one for one in results if isinstance(one, str)]
+        [one for one in results if isinstance(one, Comparison)],
+        [one for one in results if isinstance(one, str)],
+        requested=bool(names),
     )
 
 
@@ -212,6 +224,24 @@ def _names(some: Sequence[Comparison]) -> str:
     if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
         return f"k = {', '.join(k_text(one.x.k) for one in some)}"
     return shorten_list([one.x.style.label for one in some], 8)
+
+
+def _pair_names(some: Sequence[Comparison], between: str) -> str:
+    """IB-DQN(4) than DQN with step size 0.1: both names, but a setting that both have once."""
+    names = []
+    for one in some:
+        x, y = one.x.style.label, one.y.style.label
+        if _shared_settings(one):
+            x = x.rpartition(" with ")[0] or x
+        names.append(f"{x} {between} {y}")
+    return shorten_list(names, 8)
+
+
+def _shared_settings(comparison: Comparison) -> list[str]:
+    """The names of the settings that both algorithms have in their names, with the same values; a run is none."""
+    x, y = (split_settings(side.algorithm)[1].split() for side in (comparison.x, comparison.y))
+    names = [setting.partition("=")[0] for setting in x]
+    return [name for name in names if name != RUN_KEY] if x == y else []
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:

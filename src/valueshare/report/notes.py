@@ -3,21 +3,25 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from valueshare.analysis.tidy import group_label
+from valueshare.analysis.tidy import ONE_SEED, group_label
 from valueshare.report.figures.series import Variant
 
 MAX_NAMES = 12  # in one note
 AFTER_NAME = (": ", " has ", " lacks ")  # how a note may continue after the name of an algorithm
 
 
-def merged_notes(notes: Iterable[str], variants: Sequence[Variant]) -> list[str]:
+def merged_notes(notes: Iterable[str], variants: Sequence[Variant], *, one_seed: bool = False) -> list[str]:
     """Notes that say the same of several algorithms as one, where the first of them is.
+
+    Where the verdict says that comparisons have `one_seed`, no note repeats it.
 
     `ib-dqn k=1: 2 rows ...` and `ib-dqn k=4: 2 rows ...` become `IB-DQN(1); IB-DQN(4): 2 rows ...`.
     """
     labels = {group_label(variant.selection()): variant.style.label for variant in variants}
     kinds: dict[str, dict[str, str]] = {}  # notes by label, by the text after the name
     for note in notes:
+        if one_seed and note.endswith(ONE_SEED):
+            continue
         name = next((name for name in labels if note.startswith(tuple(f"{name}{after}" for after in AFTER_NAME))), None)
         text = note if name is None else note[len(name) :]
         kinds.setdefault(text, {})["" if name is None else labels[name]] = note
@@ -48,4 +52,6 @@ def _of_all(names: Sequence[str], text: str) -> str:
     """Several names, with semicolons: a text after a verb becomes one on each of them."""
     more = len(names) - MAX_NAMES
     listed = "; ".join(names[:MAX_NAMES]) + (f"; and {more:,} more" if more > 0 else "")
+    if text == ONE_SEED:
+        return f"one seed each of {' and '.join(names) if len(names) == 2 else listed}: no interval"
     return f"{listed}{text}" if text.startswith(":") else f"{listed}: each{text}"

@@ -14,6 +14,7 @@ from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
 from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
+from valueshare.report.findings import format_number
 from valueshare.report.folder import Drawn, Report
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
@@ -85,6 +86,7 @@ def headlines(result: TabularResult) -> list[str]:
     increases = (result.held_out if several else result.figure).drop_nulls(INCREASE)
     if increases.is_empty():
         return []
+    measure = {"reward": "total reward"}.get(result.studies[0].measured, result.studies[0].measured)
     regimes = increases["regime"].unique().sort()
     regime = regimes[min(1, len(regimes) - 1)]
     lines = []
@@ -96,10 +98,15 @@ def headlines(result: TabularResult) -> list[str]:
         if several:
             ends = dict.fromkeys((0, others.height - 1))  # with the fewest and the most actions
             words = [f"{_percent(others, row)} with {others['actions'][row]:,} actions" for row in ends]
-            lines.append(f"{start}k = n over k = 0 {', '.join(words)}")
+            lines.append(f"{start}mean {measure}, k = n over k = 0: {', '.join(words)}")
         else:
             best = int(others["increase_percent"].arg_max() or 0)
-            lines.append(f"{start}at best {_percent(others, best)} over k = {plain:g}, with k = {others['k'][best]:g}")
+            k, means = others["k"][best], dict(rows.select("k", "mean_score").iter_rows())
+            text = f"mean {measure} at best {_percent(others, best)} over that of k = {plain:g}"
+            both = f"{format_number(means[k])} against {format_number(means[plain])}"
+            edge = others.height > 1 and others["increase_percent"][best] > 0 and k == max(result.figure["k"])
+            more = ", the largest k tried: try larger ones" if edge else ""
+            lines.append(f"{start}{text} ({both}), with k = {k:g}{more}")
     return lines
 
 

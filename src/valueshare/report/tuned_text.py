@@ -47,11 +47,16 @@ def sentences(choice: HeldOutChoice) -> list[str]:
         lines.append(f"No {second} has seeds in both halves, to choose on one and to score on the other.")
     elif choice.grid.settings[0] == "k":
         lines += [*_pair(choice), *_by_k(choice)]
-    seeds = choice.grid.runs["seed"].n_unique()
-    if seeds < FEW_SEEDS:
+    if has_few_seeds(choice):
+        seeds = choice.grid.runs["seed"].n_unique()
         few = f"Nothing can be concluded from {pluralize(seeds, 'seed')}: run at least {FEW_SEEDS}."
         return [few, *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
     return [*lines, _how_to_choose(choice), *_at_plain(choice), *_agreement(choice), *_edges(choice)]
+
+
+def has_few_seeds(choice: HeldOutChoice) -> bool:
+    """Whether a grid has too few seeds for a conclusion."""
+    return choice.grid.runs["seed"].n_unique() < FEW_SEEDS
 
 
 def end_of_grid(best: float | None, tried: pl.Series) -> str | None:

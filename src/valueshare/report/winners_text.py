@@ -1,5 +1,6 @@
 """The settings that win as a table of text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -7,10 +8,9 @@ import polars as pl
 from valueshare.text import aligned, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
-HEADS = ("", "chosen by the lower seeds", "by the upper seeds", "score on the other half")
 READING = (
-    "Each half of the seeds chooses settings, and the other half is scored at them. Intervals are 95 % over seeds, "
-    "given the choices."
+    "Each half of the seeds chooses settings, and the other half is scored at them. The score is the mean over both; "
+    "intervals are 95 % over seeds, given the choices."
 )
 
 
@@ -21,7 +21,9 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         rows = env_winners.to_dicts()
         first = rows[0]
         size = f"{pluralize(first['settings'], 'setting')}, {pluralize(first['seeds'], 'seed')}"
-        lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]
+        chosen = [f"chosen on {'seed' if seeds.isdigit() else 'seeds'} {seeds}" for seeds in _halves(rows)]
+        heads = ("", *chosen, "score on the other seeds")
+        lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([heads, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
             lines.append(f"best over all seeds: {first['best']}, mean {mean} (too high: the same seeds chose it)")
@@ -29,9 +31,17 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
     return [*lines, READING]
 
 
+def _halves(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """The seeds of both halves; in words where algorithms were run with other seeds."""
+    halves = {(row["first_half_seeds"], row["second_half_seeds"]) for row in rows}
+    return halves.pop() if len(halves) == 1 else ("of the lower half", "of the upper half")
+
+
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     name = row["algorithm"] or "all algorithms"
     if row["mean"] is None:
         return name, "-", "-", "-"
-    score = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
+    score = f"{row['mean']:,.4g} (no interval)"
+    if row["ci95_low"] is not None:
+        score = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
     return name, row["first_half_choice"], row["second_half_choice"], score

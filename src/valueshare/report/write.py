@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.importers.results import Results, read_results
+from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
@@ -104,13 +105,14 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     all_notes = (
         warning,
         results.notes,
+        uneven_evaluations(data.main),
         table_notes,
         *(one.notes for one in drawn),
         verdict.missing,
         *(one.notes for one in verdict.comparisons),
     )
     each_once = dict.fromkeys(note for some in all_notes for note in some)
-    notes = tuple(merged_notes(each_once, data.variants))
+    notes = tuple(merged_notes(each_once, data.variants, one_seed=verdict.fewest_seeds == 1))
     # Folders by their short names, as in the page: full paths are private.
     short = short_names([source.path for source in results.about])
     return Report(

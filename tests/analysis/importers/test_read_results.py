@@ -294,6 +294,14 @@ def test_rows_of_tables_that_have_no_lines(tmp_path: Path) -> None:
     assert f"{file}, row 2: score is inf" in refused(file)
 
 
+def test_a_run_without_its_agents_is_named(tmp_path: Path) -> None:
+    """The table of evaluations that a run has is not taken for results of another program."""
+    (tmp_path / "config.json").write_text('{"kind": "training", "settings": {}}')
+    pl.DataFrame({"agent": [0], "step": [0], "score": [1.0]}).write_parquet(tmp_path / "evaluations.parquet")
+    line = refused(tmp_path)
+    assert line == f"{tmp_path / 'agents.parquet'} is missing: put it back, or train the run again"
+
+
 def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
     assert f"{tmp_path} holds no records" in refused(tmp_path)
     assert "does not exist" in refused(tmp_path / "nothing")

@@ -57,3 +57,19 @@ def test_action_gaps_are_clipped_and_say_by_how_much() -> None:
     assert heights(axes) == [-0.001, 0.004, 0.01]
     assert [text.get_text().strip() for text in axes.texts] == ["+0.023"]
     assert "clipped at 0.01" in axes.get_xlabel()
+
+
+def test_numbers_of_clipped_bars_are_not_over_names() -> None:
+    """Pong is far narrower: its number is to the right of 0, where no bar is, and not where the name is."""
+    gaps = differences().with_columns(difference=pl.Series([0.004, -0.0512, 0.0234]))
+    figure = bars.action_gap_increase(gaps, PLAIN, LAYER)
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    numbers = {text.get_text().strip(): text.get_window_extent() for text in axes.texts}
+    assert list(numbers) == ["−0.051", "+0.023"]
+    assert not any(
+        box.overlaps(tick.get_window_extent()) for box in numbers.values() for tick in axes.get_yticklabels()
+    )
+    (zero, _), (end, _) = (axes.transData.transform((x, 0)) for x in (0.0, bars.GAP_CLIP))
+    assert numbers["−0.051"].x0 >= zero
+    assert numbers["+0.023"].x0 >= end

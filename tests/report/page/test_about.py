@@ -1,9 +1,14 @@
 """The title, the subtitle, and short names of folders."""
 
-from synthetic import TWO, data_of
+import re
 
+import polars as pl
+from synthetic import RESAMPLES, TWO, data_of, tidy
+
+from valueshare.analysis.importers.results import Source
 from valueshare.report.notes import short_names, shortened
-from valueshare.report.page.about import agent_rows, subtitle, title
+from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
+from valueshare.report.page.results import results_page
 
 
 def test_the_title_and_lead_count_what_there_is() -> None:
@@ -32,3 +37,29 @@ def test_an_agent_of_ib_dqn_with_k_0_is_one_of_dqn() -> None:
     assert [row[1] for row in found["rows"]] == ["DQN", "DQN", "IB-DQN", "IB-DQN"]
     both = agent_rows(data_of({**zero, **TWO}))["rows"]  # told apart, as their curves are
     assert {row[1] for row in both if row[2] == 0} == {"DQN", "DQN (ib-dqn)"}
+
+
+def test_an_extended_run_has_the_commands_of_both() -> None:
+    train, extended = "valueshare train --env Here", {"command": "valueshare extend --steps 22"}
+
+    def commands(entries: object) -> list[str]:
+        origin = {"command": train, "extended": entries}
+        results = tidy(TWO)._replace(about=(Source("run", "run", 4, {}, origin),))
+        return re.findall(r"valueshare \w+ [^<]*", "".join(about_parts(results, data_of(TWO), {"run": "run"})))
+
+    assert commands([extended, "?"]) == [train, "valueshare extend RUN --steps 22"]
+    assert commands(None) == commands("?") == commands([{"command": 1}]) == [train]
+
+
+def test_a_page_notes_that_evaluations_are_not_evenly_spaced() -> None:
+    """At 0, 10, 20, and at 22 after an extension."""
+    results = tidy({key: [*own, 5.0, 5.0] for key, own in TWO.items()})
+    extended = results._replace(table=results.table.with_columns(pl.col("step").replace(30, 22)))
+    pages = [results_page(one, resamples=RESAMPLES) for one in (results, extended)]
+    note = "Here: evaluations are not evenly spaced, and AUC counts each of them equally"
+    assert [note in page for page in pages] == [False, True]
+
+
+def test_auc_is_explained_where_it_is_first_mentioned() -> None:
+    page = results_page(tidy(TWO), resamples=RESAMPLES)
+    assert "mean score over training (AUC)" in page[: page.index("AUC") + 5]

@@ -117,6 +117,8 @@ def _sources(path: Path) -> list[Path]:
     if (path / "agents.parquet").is_file():
         return [path]
     refuse_tabular(path)
+    if (read_config(path, skip_damaged=True) or {}).get("kind") == "training":
+        raise InvalidInput(f"{path / 'agents.parquet'} is missing: put it back, or train the run again")
     runs = sorted(file.parent for file in path.rglob("agents.parquet"))
     files = sorted(file for name in FILES for file in path.rglob(name))
     sources = [*runs, *files] or _tables(path)

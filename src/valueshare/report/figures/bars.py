@@ -62,12 +62,12 @@ def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: Se
     label = f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {GAP_CLIP:g})"
     changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("wider", "narrower"), GAP_CLIP)
-    for y, value in enumerate(rows["change"]):
+    for y, (value, high) in enumerate(rows.select("change", "ci95_high").iter_rows()):
         if abs(value) > GAP_CLIP:
-            text, end = f" {value:+.3f} ".replace("-", "−"), (np.sign(value) * GAP_CLIP, y)
-            side = "left" if value > 0 else "right"
+            # At the end of a bar to the right, but at the start of one to the left: the name of its game is at its end.
+            end = GAP_CLIP if value > 0 else max(0.0, high or 0.0)
             style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
-            axes.annotate(text, end, va="center", ha=side, **style)
+            axes.annotate(f" {value:+.3f} ".replace("-", "−"), (end, y), va="center", ha="left", **style)
     low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
     axes.set_xlim(max(1.05 * low, -GAP_CLIP) if low < 0 else 0, GAP_CLIP)
     return figure

@@ -142,7 +142,8 @@ def _source(source: Source, name: str) -> list[str]:
     text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {pluralize(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
-        parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
+        commands = [origin["command"], *_extensions(origin)]
+        parts += [elements.paragraph("To run it again:"), *map(elements.command, commands)]
     for envs, settings in _alike(source.settings):
         plain = {name: value for name, value in settings.items() if name != PROTOCOL}
         where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
@@ -154,6 +155,13 @@ def _source(source: Source, name: str) -> list[str]:
     if known:
         parts.append(elements.details("Where it was run", elements.settings_table(known)))
     return parts
+
+
+def _extensions(origin: Mapping[str, Any]) -> list[str]:
+    """The commands that made the run longer; RUN stands for its folder, whose name is not stored."""
+    entries = origin.get("extended")
+    commands = [one.get("command") for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    return [text.replace("extend", "extend RUN", 1) for text in commands if isinstance(text, str)]
 
 
 def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:

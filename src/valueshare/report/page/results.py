@@ -1,10 +1,12 @@
 """The page of any results: the verdict first, then curves, figures, tables, and the runs."""
 
 import html
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from valueshare.analysis.importers.results import Results
+from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
@@ -17,6 +19,7 @@ from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables
 from valueshare.report.page.videos import find_videos
 from valueshare.report.swept_settings import HeldOutChoice, find_tuned
+from valueshare.report.tuned_text import has_few_seeds
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
 SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "page.js")
@@ -57,22 +60,24 @@ def results_page(
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
     videos, video_notes = find_videos(results, data)
-    each = [results.notes, video_notes, verdict.missing, *(one.notes for one in compared)]
-    each += [*(picture.notes for picture in pictures), curve_notes]
+    each = [results.notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    each += [*(one.notes for one in compared), *(picture.notes for picture in pictures), curve_notes]
     notes = dict.fromkeys(note for notes in each for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
+    merged = merged_notes(notes, data.variants, one_seed=verdict.fewest_seeds == 1)
     names = short_names([source.path for source in results.about])
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
+    rows = findings(compared, first) if _is_conclusive(verdict, chosen) else []
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
-        ("verdict", "Verdict", "The verdict", (*headlines, *findings(compared, first), reading)),
+        ("verdict", "Verdict", "The verdict", (*headlines, *rows, reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
-        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged_notes(notes, data.variants), names))]),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged, names))]),
     )
     shown = [content for content in contents if content[-1]]
     sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
@@ -89,9 +94,19 @@ def results_page(
 
 
 def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> tuple[str, ...]:
-    """The result in sentences; those on swept settings warn of few seeds themselves."""
+    """The result in sentences, AUC in words where it is first; those on swept settings warn of few seeds themselves."""
     warning = [] if chosen else verdict.few_seeds
-    return (*action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences, *warning)
+    compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
+    lines = [*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning]
+    if (first := next((line for line in lines if "AUC" in line), None)) is not None:
+        explained = re.sub("(mean )?AUC", "mean score over training (AUC)", first, count=1)
+        lines[lines.index(first)] = explained
+    return tuple(lines)
+
+
+def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
+    """Whether comparisons are shown: not where swept settings have too few seeds, unless they were requested."""
+    return verdict.requested or not any(map(has_few_seeds, chosen))
 
 
 def headline(verdict: Verdict) -> Comparison | None:
