@@ -184,10 +184,10 @@ def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
         scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in envs for k in (0.0, 4.0) for seed in range(seeds)}
         return find_verdict(data_of(scores)).few_seeds
 
-    for envs in (("Here",), ("Here", "There")):
-        assert warning(3, *envs) == ["Intervals of 3 seeds are too narrow: run at least 10."]
-        assert warning(1, *envs) == ["One seed has no interval: run at least 10."]
-        assert warning(10, *envs) == []
+    for envs, enough in ((("Here",), 10), (("Here", "There"), 5)):
+        assert warning(3, *envs) == [f"Intervals of 3 seeds are too narrow: run at least {enough}."]
+        assert warning(1, *envs) == [f"One seed has no interval: run at least {enough}."]
+        assert warning(enough, *envs) == []
 
 
 def test_names_with_commas_are_told_apart() -> None:

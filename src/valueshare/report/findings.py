@@ -107,12 +107,13 @@ class Verdict(NamedTuple):
 
     @property
     def few_seeds(self) -> list[str]:
-        """A warning where a comparison has few seeds of an environment; several environments do not make up for it."""
-        seeds = self.fewest_seeds
-        if seeds is None or seeds >= FEW_SEEDS:
+        """A warning where a comparison has few seeds. With several environments, half as many are enough."""
+        seeds, one_environment = self.fewest_seeds, any(one.envs.height == 1 for one in self.comparisons)
+        enough = FEW_SEEDS if one_environment else FEW_SEEDS // 2
+        if seeds is None or seeds >= enough:
             return []
         what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
-        return [f"{what}: run at least {FEW_SEEDS}."]
+        return [f"{what}: run at least {enough}."]
 
 
 def find_verdict(data: ReportData, names: Sequence[str] = ()) -> Verdict:
