@@ -77,7 +77,7 @@ LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS[
 
 # Not in paths, quoted names and labels like step_size=0.1.
 _NAMES = "|".join(name for name in SETTINGS if "_" in name)
-_SETTING = re.compile(rf"(?<![\w./'\"-])(?P<name>{_NAMES})(?![\w./'\"=-])(?P<value> = )?")
+_SETTING = re.compile(rf"(?<![\w./'\"-])(?P<name>{_NAMES})(?![\w./'\"=-])(?P<value> = ('(?P<word>[^']*)')?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -96,7 +96,11 @@ def with_options(text: str) -> str:
 
     Settings of one word, like steps, are readable as they are.
     """
-    return _SETTING.sub(lambda found: f"--{found['name'].replace('_', '-')}{' ' if found['value'] else ''}", text)
+
+    def written(found: re.Match[str]) -> str:
+        return f"--{found['name'].replace('_', '-')}" + (f" {found['word'] or ''}" if found["value"] else "")
+
+    return _SETTING.sub(written, text)
 
 
 def exit_with(line: str, code: int) -> NoReturn:
