@@ -550,6 +550,7 @@ def test_a_whole_number_may_have_a_suffix(written: str, steps: int) -> None:
     [
         ("eval_interval = 5 is not a multiple of checkpoint_interval = 2", "--eval-interval 5 is not a multiple of "),
         ("replay_device = 'cuda' needs", "--replay-device cuda needs"),
+        ("run/config.json is damaged (batch_size = 0)", "run/config.json is damaged (batch_size = 0)"),
         ("set eval_episode_limit, or", "set --eval-episode-limit, or"),
         (
             "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",

@@ -18,6 +18,7 @@ from valueshare.population.settings import PER_AGENT, SETTINGS
 from valueshare.runs.directory import UNNAMED, remove_unnamed
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
+from valueshare.schema import CONFIG
 from valueshare.setting import Setting
 
 # The groups of a command's help, in their order.
@@ -94,8 +95,10 @@ def as_option(declared: Setting) -> Any:
 def with_options(text: str) -> str:
     """A message of the package in the words of the command line: --eval-interval 5 for eval_interval = 5.
 
-    Settings of one word, like steps, are readable as they are.
+    Settings of one word, like steps, are readable as they are. Where config.json is wrong, they keep the names in it.
     """
+    if CONFIG in text:
+        return text
 
     def written(found: re.Match[str]) -> str:
         return f"--{found['name'].replace('_', '-')}" + (f" {found['word'] or ''}" if found["value"] else "")
