@@ -227,7 +227,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
             [w for part in PARTS for w in (f"--{part}-seconds", "0")],
             "nothing is left to measure",
         ),
-        (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
+        (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
         (["--loops", "fast"], "fast"),
         (["--loops"], "no loop is given: write some of serial"),
     ],

@@ -20,6 +20,7 @@ import valueshare
 from valueshare import __main__ as program
 from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
+from valueshare.cli.arguments import with_options
 from valueshare.extras import install_command
 from valueshare.population.other_names import OTHER_NAMES
 
@@ -236,6 +237,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --no-plan", r"train has no option --no-plan: did you mean --plan"),
         ("bench layer now", r"bench layer takes no 'now': leave it out"),
         ("train --env A --steps 1.5", r"--steps: cannot read '1\.5': write a whole number"),
+        ("train --env A --steps 1.5555k", r"--steps: cannot read '1\.5555k': write a whole number"),
+        ("train --env A --steps k", r"--steps: cannot read 'k': write a whole number"),
+        ("train --env A --steps 100g", r"--steps: cannot read '100g': write a whole number"),
         ("train --env A --steps 1e400", r"--steps: cannot read '1e400': write a whole number"),
         ("train --env A --learning-rate 3", r"train has no option --learning-rate: it is called --step-size here"),
         ("train --env A --gamma=3", r"train has no option --gamma: it is called --discount here"),
@@ -530,3 +534,42 @@ def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
     code, _, complaint = cli("tabular", "--env", "tables:Sound-v0", *QUICK, "--shard", "1/1")  # draws nothing
     assert (code, complaint) == (0, "")
     del sys.modules["tables"]
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"), [("100k", 100_000), ("1M", 1_000_000), ("1.5m", 1_500_000), ("2e3", 2_000)]
+)
+def test_a_whole_number_may_have_a_suffix(written: str, steps: int) -> None:
+    words = ["train", "--env", "A", "--steps", written]
+    _, bound, _ = make_app().parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.arguments["steps"] == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("eval_interval = 5 is not a multiple of checkpoint_interval = 2", "--eval-interval 5 is not a multiple of "),
+        ("replay_device = 'cuda' needs", "--replay-device cuda needs"),
+        ("run/config.json is damaged (batch_size = 0)", "run/config.json is damaged (batch_size = 0)"),
+        ("set eval_episode_limit, or", "set --eval-episode-limit, or"),
+        (
+            "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
+            "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
+        ),
+        ("/tmp/eval_interval: my_step_size, steps = 0", "/tmp/eval_interval: my_step_size, steps = 0"),
+    ],
+)
+def test_messages_name_options(text: str, shown: str) -> None:
+    assert with_options(text).startswith(shown)
+
+
+@pytest.mark.parametrize("wrong", ["--steps 0", "--algorithm ppo", "--seeds 0", "--step-size 0.1 -1", "--loss l3"])
+def test_what_is_wrong_by_itself_is_refused_before_pytorch_is_imported(wrong: str) -> None:
+    program = f"""import sys
+from valueshare.cli import main
+try:
+    main(['train', '--env', 'CartPole-v1', *{wrong.split()}])
+except SystemExit as ended:
+    print(ended.code, 'torch' in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n", done.stderr

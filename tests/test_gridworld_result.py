@@ -19,6 +19,7 @@ from polars.testing import assert_frame_equal
 
 from valueshare import InvalidInput, gridworld, sweep
 from valueshare.benchmarks.plain_learner import completed_episodes
+from valueshare.cli import main
 from valueshare.experiments.studies import TabularStudy, gridworld_studies, step_size_grid
 from valueshare.experiments.tabular import TabularResult, summarize, sweep_studies
 from valueshare.runs.launcher_options import LauncherOptions
@@ -319,3 +320,18 @@ def test_the_paper_s_claims_at_the_paper_s_scale() -> None:
     assert all(floats.select(pl.all().drop_nulls().is_finite().all()).row(0))
     chosen = result.held_out.filter(pl.col("step_reward") == -1.0, pl.col("regime") == 1_000)
     assert chosen.filter(pl.col("k") >= 1.6)["ci95_low"].min() > 10  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("study", ["gridworld", "gridworld-actions"])
+def test_a_smoke_test_has_a_folder_beside_that_of_the_whole_study(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole study is there, and stays: it takes a minute and more."""
+    written: list[Path] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        sys.modules["valueshare.cli.tabular"], "_run", lambda studies, folder, *_: written.append(folder)
+    )
+    for scale in ((), ("--scale", "smoke")):
+        main(["reproduce", study, *scale])
+    assert written == [Path("results") / study, Path("results") / f"{study}-smoke"]

@@ -1,14 +1,20 @@
-"""What is printed before and after a run, and folders that are refused before anything is printed."""
+"""What is printed before and after a run, and folders that are refused."""
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from valueshare.cli import make_app
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.settings import PER_AGENT
 from valueshare.report.tables import FINAL
+from valueshare.runs.planning import make_plan
 from valueshare.runs.run import Run
+from valueshare.runs.run_folder import UsedOptions, create_run_folder, refuse_existing_run
 from valueshare.starting import summary
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
@@ -33,19 +39,58 @@ def test_the_end_says_which_score_it_shows_in_the_words_of_the_report() -> None:
     assert LAST_SCORE in FINAL
 
 
-def test_a_plan_refuses_a_folder_as_the_run_would(tmp_path: Path, cli: Cli) -> None:
+def test_a_plan_is_printed_with_a_note_on_a_folder_that_the_run_would_refuse(tmp_path: Path, cli: Cli) -> None:
     words = (*TINY, "--out", tmp_path / "run")
     assert cli(*words, "--plan")[0] == 0
     assert not (tmp_path / "run").exists()
     assert cli(*words)[0] == 0
-    for more in ((), ("--step-size", "0.01")):  # the run itself, finished, and another one
-        refused = cli(*words, *more)
-        assert refused[0] == 2
-        assert cli(*words, *more, "--plan") == refused
     other = tmp_path / "notes"
     other.mkdir()
     (other / "mine.txt").write_text("x")
-    assert cli(*TINY, "--out", other, "--plan") == cli(*TINY, "--out", other)
+    # The run itself, finished; another one; and something else.
+    for taken in (words, (*words, "--step-size", "0.01"), (*TINY, "--out", other)):
+        code, _, err = cli(*taken)
+        assert code == 2
+        code, out, nothing = cli(*taken, "--plan")
+        assert (code, nothing) == (0, "")
+        assert "  --batch-size 4\n" in out
+        assert out.endswith("note: " + err.removeprefix("valueshare: "))
+
+
+def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command_that_extends_it(
+    tmp_path: Path, cli: Cli
+) -> None:
+    constant = (*TINY, "--step-size-schedule", "constant", "--out", tmp_path / "run")
+    assert cli(*constant)[0] == 0
+    code, _, err = cli(*constant, "--steps", "90")
+    assert (code, err.count("\n")) == (2, 1)
+    command = f"valueshare extend {tmp_path / 'run'} --steps 90"
+    assert err.endswith(f"steps of CartPole-v1 is 60 there and 90 here): {OTHER_OUT}, or continue it: {command}\n")
+    for other in (("--steps", "30"), ("--steps", "90", "--batch-size", "8"), ("--steps", "90", "--seeds", "2")):
+        code, _, err = cli(*constant, *other)
+        assert (code, "valueshare extend" in err) == (2, False), err
+    assert cli(*command.split()[1:])[0] == 0
+    assert pl.read_parquet(tmp_path / "run" / "records")["step"].max() == 90
+
+
+def test_extending_is_not_recommended_where_the_step_size_has_fallen_to_0(tmp_path: Path, cli: Cli) -> None:
+    """CartPole's preset has a linear step size."""
+    assert cli(*TINY, "--out", tmp_path / "run")[0] == 0
+    code, _, err = cli(*TINY, "--steps", "90", "--out", tmp_path / "run")
+    assert (code, "valueshare extend" in err) == (2, False), err
+
+
+def test_of_two_processes_that_start_one_run_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    """Both have found no folder, and one of them makes it."""
+    plan, used = make_plan("CartPole-v1", seeds=1, steps=60), UsedOptions({})
+    busy = "run is being trained by another process: let it end"
+    with create_run_folder(tmp_path / "run", plan, "first", used):
+        with pytest.raises(InvalidInput, match=busy), create_run_folder(tmp_path / "run", plan, "second", used):
+            pass
+        with pytest.raises(InvalidInput, match=busy):
+            refuse_existing_run(tmp_path / "run", plan)
+    with pytest.raises(InvalidInput, match="holds this run, unfinished: write valueshare resume"):
+        refuse_existing_run(tmp_path / "run", plan)
 
 
 @pytest.mark.parametrize(("study", "run"), [("lunarlander", ""), ("atari-rmsprop", "dqn")])
@@ -56,3 +101,31 @@ def test_a_plan_of_a_study_refuses_the_folder_of_another_run(tmp_path: Path, cli
     assert refused[0] == 2
     assert "holds a run with other settings" in refused[2]
     assert cli(*words, "--plan") == refused
+
+
+def test_a_run_says_where_its_settings_come_from_and_ends_with_the_commands_that_show_it(
+    tmp_path: Path, cli: Cli
+) -> None:
+    folder = tmp_path / "a run"
+    code, out, _ = cli(*TINY, "--out", folder)
+    assert (code, out.count("settings: preset of CartPole-v1\n")) == (0, 1)
+    assert "settings: preset of CartPole-v1\n" in cli(*TINY, "--out", tmp_path / "other", "--plan")[1]
+    last = "\n".join(out.splitlines()[-2:])
+    commands = [shlex.split(words)[1:] for words in re.findall(r"valueshare [^,]+?(?=,|$)", last, re.M)]
+    assert [words[:2] for words in commands] == [[name, str(folder)] for name in ("report", "watch", "play")]
+    for words in commands:
+        make_app().parse_args(words, exit_on_error=False, print_error=False)
+    assert cli("resume", folder)[1].endswith(f"{last}\n")
+
+
+def test_a_shard_is_not_shown_alone(tmp_path: Path, cli: Cli) -> None:
+    code, out, _ = cli(*TINY, "--seeds", "2", "--shard", "1/2", "--out", tmp_path / "run")
+    assert (code, "next:" in out) == (0, False)
+
+
+def test_diverged_agents_are_counted_with_a_remedy() -> None:
+    agents = pl.DataFrame({"agent": [0, 1], "env": "CartPole-v1", "algorithm": "ib-dqn", "k": 4.0, "seed": [0, 1]})
+    agents = agents.with_columns(pl.lit(0.1).alias(name) for name in PER_AGENT)
+    records = pl.DataFrame({"agent": [0, 1], "step": 50, "score": 0.0, "diverged_at": [None, 30]})
+    lines = summary(Run(Path("run"), agents, records, finished=True))
+    assert lines[1] == "1 of 2 agents diverged and were frozen: try a smaller --step-size or --k"

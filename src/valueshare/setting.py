@@ -32,6 +32,10 @@ class Setting(NamedTuple):
     above: float
     below: float
 
+    def check(self, value: Any) -> None:
+        """Refuse a value of a wrong type or range."""
+        _checked(self, value)
+
 
 def setting(
     default: Any,

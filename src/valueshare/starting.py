@@ -49,12 +49,17 @@ def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
 
 
 def start(
-    plan: Plan, location: Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
+    plan: Plan,
+    location: Location,
+    command: str,
+    execution: ExecutionOptions,
+    deviations: Sequence[str] = (),
+    about: Sequence[str] = (),
 ) -> Run:
     """Start the run of a plan in a new folder or at a URL, after all checks.
 
     A folder that holds it already, without a finished phase, is resumed, unless populations are to
-    be split differently. `deviations` from the paper are stored with the run.
+    be split differently. `deviations` from the paper are stored with the run. Lines `about` the settings are printed.
     """
     check_device(plan, execution.launcher)
     execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
@@ -65,7 +70,7 @@ def start(
         run_folder.refuse_existing_run(copy.folder, plan, copied=copy.is_remote)
         execution.poll_stop()
         with (
-            _choose_resources(plan, copy, execution, begun=False) as prepared,
+            _choose_resources(plan, copy, execution, begun=False, about=about) as prepared,
             run_folder.create_run_folder(
                 copy.folder, prepared.plan, command, _stored_options(prepared, execution), deviations
             ),
@@ -85,14 +90,14 @@ def _is_resumed(plan: Plan, location: Location, execution: ExecutionOptions) -> 
     return not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan)
 
 
-def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
+def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = ()) -> Iterator[str]:
     """Every setting of a plan, the memory it needs, and how long it will take if that is known.
 
     A plan that does not fit is refused after its lines. Nothing is written.
     """
     with cluster_for(execution.launcher) as cluster:
         prepared = prepare_launch(plan, execution, cluster, compiles=False)
-        lines = [*plan_listing(prepared.plan), "", *prepared.lines]
+        lines = [*plan_listing(prepared.plan, prepared.resources.workers.value), "", *about, *prepared.lines]
         try:
             memory = prepared.launcher.check(prepared.plan, execution)
         except DoesNotFit:
@@ -114,7 +119,8 @@ def summary(run: Run) -> list[str]:
     ]
     diverged = variants["diverged"].sum()
     if diverged:
-        lines.append(f"{diverged:,} of {run.agents.height:,} agents diverged and were frozen")
+        frozen = f"{diverged:,} of {run.agents.height:,} agents diverged and were frozen"
+        lines.append(f"{frozen}: try a smaller --step-size or --k")
     else:
         lines.append("no agent diverged")
     note = f"in reports, the final score is the {FINAL_SCORE}"
@@ -221,20 +227,24 @@ def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
 
 
 @contextmanager
-def _choose_resources(plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> Iterator[Prepared]:
-    """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused."""
+def _choose_resources(
+    plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool, about: Sequence[str] = ()
+) -> Iterator[Prepared]:
+    """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused.
+
+    Lines `about` the settings are printed too.
+    """
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(copy.folder) if begun else 0
         prepared = prepare_launch(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
-        plan, launcher, _, lines = prepared
+        plan, launcher, resources, lines = prepared
         memory = launcher.check(plan, execution)
         warning = launcher.check_location(copy.location)
         notes = [] if warning is None else [f"note: {warning}"]
-        print_lines(
-            execution.console, *plan_summary(plan), *lines, f"memory: {memory}", f"run folder: {copy.location}", *notes
-        )
+        lines = [*plan_summary(plan, resources.workers.value), *about, *lines, f"memory: {memory}"]
+        print_lines(execution.console, *lines, f"run folder: {copy.location}", *notes)
         estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
         if estimate is not None:
             print_lines(execution.console, estimate)

@@ -15,6 +15,7 @@ from valueshare.population.settings import show_settings
 from valueshare.runs.callbacks import Function as Callback
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
+from valueshare.runs.plan_text import about_settings
 from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
@@ -71,7 +72,8 @@ def train(
     )
     location = shard_location(resolve_location(default_folder(plan) if out is None else out), launcher)
     command = "valueshare.train(...) from Python; config.json has the settings"
-    return start(shard_plan(plan, launcher.selected_shard), location, command, execution)
+    shard = shard_plan(plan, launcher.selected_shard)
+    return start(shard, location, command, execution, about=about_settings(plan, env))
 
 
 def extend(

@@ -3,6 +3,7 @@
 A page is run from top to bottom in one folder and one namespace, as a reader would. `MODES` says how a command runs.
 """
 
+import itertools
 import re
 import shlex
 import shutil
@@ -231,3 +232,37 @@ def test_a_page_that_fails_is_found(cli: Cli, tmp_path: Path, monkeypatch: pytes
     page.write_text("# A\n\nText:\n\n    valueshare resume nowhere  # a comment\n")
     with pytest.raises(AssertionError, match=r"page.md:5: .*nowhere"):
         run_page(page, cli, slow=False)
+
+
+# Pages that are read from the first to the last; the others show single commands.
+FOLLOWED = ("README.md", "docs/quickstart.md", "docs/training.md", "docs/tabular.md", "docs/play.md", "docs/atari.md")
+
+
+def written_folder(snippet: Snippet) -> str | None:
+    """The folder that a command or a Python block writes a run or results to; None: it writes none."""
+    if snippet.kind == "python":
+        call = re.search(r"valueshare\.train\((.*?)\)$", snippet.text, re.S | re.M)
+        out = re.search(r'out="([^"]+)"', call[1]) if call else None
+        return None if call is None else out[1] if out else f"the default folder of {call[1].split(',')[0]}"
+    given = words(snippet)
+    if given[0] not in ("train", "reproduce", "tabular") or "--plan" in given or "$" in snippet.text:
+        return None
+    if "--out" in given:
+        return given[given.index("--out") + 1]
+    if given[0] != "train":
+        return f"the default folder of {' '.join(given)}"
+    values = itertools.takewhile(lambda word: not word.startswith("--"), given[given.index("--env") + 1 :])
+    return f'the default folder of "{" ".join(values)}"'
+
+
+def test_no_two_commands_write_to_one_folder() -> None:
+    """A reader runs the commands of the pages one after the other, in one folder."""
+    pages = [path for path in PAGES if page_name(path) in FOLLOWED or "tutorials" in path.parts]
+    written: dict[str, Snippet] = {}
+    for snippet in itertools.chain.from_iterable(map(snippets, pages)):
+        folder = written_folder(snippet)
+        if folder is not None:
+            assert folder not in written, f"{snippet} and {written[folder]} write to {folder}: give one another --out"
+            written[folder] = snippet
+    assert len(written) > 15
+    assert "runs/quickstart" in written

@@ -52,6 +52,7 @@ def test_names() -> None:
         (f"{LANDER}-bins7x7x7", "bins of 3 action dimensions"),
         (f"{LANDER}-bins1x7", "at least 2 bins"),
         (f"{LANDER}-bins65x65", "4,225 actions: write bins for at most 4,096"),
+        ("Pendulum-v1-bins100000", "100,000 actions: write bins for at most 4,096"),
         (f"{LANDER}-bins{'x'.join(['2'] * 13)}", "bins of 13 action dimensions: at most 12"),
         (f"{LANDER}-bins{'x'.join(['9999'] * 1_100)}", "bins of 1,100 action dimensions: at most 12"),
         ("LunarLander-v3-bins3", "discrete already, write LunarLander-v3"),

@@ -28,7 +28,7 @@ from valueshare.errors import InvalidInput
 def test_spec_of_a_game() -> None:
     expected = EnvironmentSpec("ALE/MsPacman-v5", "ale", (84, 84), np.dtype(np.uint8), 18, 27_000, stack=4)
     assert expected.network_shape == (4, 84, 84)
-    for name in ("MsPacman", "ms_pacman", "MsPacman-v5", "ALE/MsPacman-v5"):
+    for name in ("MsPacman", "ms_pacman", "MsPacman-v5", "ALE/MsPacman-v5", "MsPacmanNoFrameskip-v4", "MsPacman-v0"):
         assert environment_spec(name) == expected
     assert environment_spec("CartPole-v1").network_shape == (4,)
     minimal = environment_spec("Pong", protocol="nature-2015")
@@ -44,7 +44,8 @@ def test_spec_of_a_game() -> None:
     [
         ("Pongg", {}, r"no environment 'Pongg': did you mean Pong\?"),
         ("ALE/Brekout-v5", {}, "did you mean Breakout"),
-        ("PongNoFrameskip-v4", {}, r"no Atari game.*did you mean Pong\?"),
+        ("Pong-ram-v4", {}, r"no Atari game.*did you mean Pong\?"),
+        ("ALE/Pong-v7", {}, r"no Atari game.*did you mean Pong\?"),
         ("Zzzzq", {"backend": "ale"}, "no Atari game 'Zzzzq': none is near"),
         ("Pong", {"protocol": "machado"}, "did you mean machado-2018.*There are .*nature-2015"),
         ("CartPole-v1", {"protocol": "machado-2018"}, "CartPole-v1 is not an Atari game"),

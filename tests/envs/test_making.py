@@ -41,7 +41,11 @@ def test_envpool_where_it_has_the_id() -> None:
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box or Discrete observations"),
         ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box or Discrete observations, or .*FlattenObservation"),
-        ("no_such_module:Thing-v0", None, "No module named"),
+        (
+            "no_such_module:Thing-v0",
+            None,
+            r"^there is no module 'no_such_module' .* for no_such_module\.py in this folder, ",
+        ),
         ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale', 'numba' or 'jax'"),
     ],
 )

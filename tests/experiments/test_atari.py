@@ -338,7 +338,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--algorithms", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
         (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
         (["--groups", "-1"], "groups = -1: write at least 1"),
-        (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
+        (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
         (["--agents-at-once", "0"], "agents-at-once = 0"),
         (["--seeds", "-1"], "seeds = -1"),
         (["--seeds", "0"], "seeds = 0: write a number >= 1"),

@@ -276,6 +276,13 @@ def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:
         ("dqn", NetworkShape(IMAGE, 4, (256, 256)), 0.0, "images take one hidden layer"),
         ("dqn", NetworkShape(IMAGE, 4, (512,), 0.1), 0.0, "images take one hidden layer"),
         ("dqn", NetworkShape((4, 20, 50), 4, (512,)), 0.0, "at least 36x36"),
+        (
+            "dqn",
+            NetworkShape((84, 84, 3), 4, (512,)),
+            0.0,
+            r"shape \(84, 84, 3\): .* channels first here, \(3, 84, 84\)",
+        ),
+        ("dqn", NetworkShape((20, 30, 1), 4, (128,)), 0.0, r"shape \(20, 30, 1\): .* \(1, 20, 30\); transpose them"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(

@@ -6,6 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import (
     PRESETS,
@@ -29,6 +31,17 @@ def test_a_preset_goes_by_its_environment() -> None:
         assert preset_for(env) == preset()
     assert preset_for("LunarLander-v3") == lunarlander() != lunarlander_paper()
     assert preset_for("Blackjack-v1") == generic()
+
+
+@pytest.mark.parametrize(
+    ("observation", "hidden"), [((4, 84, 84), (512,)), ((1, 36, 50), (512,)), ((3, 20, 20), (128,)), ((7,), (128, 128))]
+)
+def test_the_generic_preset_fits_the_network_of_the_observations(
+    observation: tuple[int, ...], hidden: tuple[int, ...]
+) -> None:
+    settings = preset_for("my/Own-v0", ["dqn"], observation).settings
+    assert settings.hidden == hidden
+    ALGORITHMS["dqn"].build(NetworkShape(observation, 3, settings.hidden, settings.observation_scale), 0.0)
 
 
 def test_the_papers_presets_have_its_initial_weights_and_those_for_everyday_use_pytorch_s() -> None:

@@ -32,7 +32,7 @@ BAD = {
     "dictionary observations": (["--env", "tests/Dictionary-v0"], "choose one with Box"),
     "unknown environment": (["--env", "CartPol-v1"], "did you mean CartPole-v1"),
     "unknown algorithm": (["--algorithm", "ib-dqm"], "did you mean ib-dqn"),
-    "far algorithm": (["--algorithm", "ppo"], "write one of dqn, double-dqn"),
+    "far algorithm": (["--algorithm", "ppo"], "there is no algorithm 'ppo': write one of dqn, dueling-dqn, ib-dqn"),
     "k beyond float32": (["--k", "1e300"], "k = 1e+300: write a finite number >= 0"),
     "a seed beyond 64 bits": (["--first-seed", str(2**64)], "at most 64 bits"),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
@@ -63,7 +63,7 @@ BAD = {
     ),
     "quantiles without quantiles": (
         ["--algorithm", "rdq", "--target-quantiles", "4"],
-        "target_quantiles = 4: only iqn, ib-iqn have it",
+        "--target-quantiles 4: only iqn, ib-iqn have it; train one of them, or leave --target-quantiles out",
     ),
     "beta of algorithms without one": (
         ["--algorithm", "dqn", "ib-dqn", "--beta", "0.1", "0.2"],
@@ -73,26 +73,26 @@ BAD = {
     "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],
-        "replay_capacity = 10 is smaller than batch_size = 11",
+        "--replay-capacity 10 is smaller than --batch-size 11",
     ),
     "no CUDA": (["--device", "cuda:7"], "no such CUDA device"),
     "no device": (["--device", "gpu"], "device = 'gpu': write auto, cpu, cuda or cuda:0"),
     "no seeds": (["--seeds", "0"], "seeds = 0"),
-    "step size": (["--step-size", "0"], "step_size = 0.0: write a number > 0"),
+    "step size": (["--step-size", "0"], "--step-size 0.0: write a number > 0"),
     "the length of a constant step size": (
         ["--step-size-schedule", "constant", "--step-size-steps", "100"],
-        "step_size_steps = 100 is the length of a linear step size: add step_size_schedule linear, or leave it out",
+        "--step-size-steps 100 is the length of a linear step size: add --step-size-schedule linear, or leave it out",
     ),
     "phases": (
         ["--eval-interval", "100", "--checkpoint-interval", "30"],
-        "not a multiple of checkpoint_interval",
+        "--eval-interval 100 is not a multiple of --checkpoint-interval 30",
     ),
     "loss": (["--loss", "l3"], "--loss"),
     "unknown option": (["--batch-sise", "3"], "--batch-size"),
-    "no evaluation steps": (["--eval-episode-limit", "0"], "eval_episode_limit = 0"),
+    "no evaluation steps": (["--eval-episode-limit", "0"], "--eval-episode-limit 0"),
     "episodes below zero": (
         ["--eval-episodes", "-1", "--eval-timesteps", "100"],
-        "eval_episodes = -1: write a number >= 0",
+        "--eval-episodes -1: write a number >= 0",
     ),
     "no environments": (["--threads", "-1"], "threads = -1"),
 }
@@ -338,7 +338,7 @@ def test_an_environment_without_an_end_needs_an_evaluation_limit(
     code, _, err = cli("train", "--env", "tests/Endless-v0", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert "tests/Endless-v0 has no episode limit" in err
-    assert err.endswith("set eval_episode_limit, or evaluate by eval_timesteps\n")
+    assert err.endswith("set --eval-episode-limit, or evaluate by --eval-timesteps\n")
     assert not (tmp_path / "run").exists()
 
 

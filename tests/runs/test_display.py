@@ -94,13 +94,53 @@ def test_two_populations_at_once() -> None:
     # 300 x 4 agents in 15 s and 100 x 2 in 10 s: 80 + 20 a second. Of 4,000 + 2,000 agent-steps,
     # 1,200 + 1,200 are done; 3,600 are left: 36 s.
     assert file.getvalue() == (
-        "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000 | 2 at once, 40.0 % done"
-        " | 100 agent-steps/s | 0:00:36 left\n"
+        "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000"
+        " | 2 populations at once, 40.0 % of the run done | 100 agent-steps/s | 0:00:36 left\n"
     )
     shown.end(TWO, finished=True)
     shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done
     assert (shown._done(), shown._total()) == (2_000, 6_000)
     assert shown.agent_steps_per_second() is None
+
+
+def test_the_last_line_has_the_rate_of_the_whole_run() -> None:
+    """Of two populations at once, the second ends alone. 600 x 4 + 1,000 x 2 agent-steps in 40 s: 110 a second."""
+    clock, file = Clock(), io.StringIO()
+    console, empty = Console(file=file, force_terminal=False), records_schema().to_frame()
+    shown = Display(PLAN, empty, console, clock, saved={ONE: 400})
+    shown.on_step(ONE, 400)
+    shown.on_step(TWO, 0)
+    clock.now = 20.0
+    shown.on_phase(ONE, 1_000, empty)
+    shown.end(ONE, finished=True)
+    clock.now = 40.0
+    shown.on_phase(TWO, 1_000, empty)
+    last = file.getvalue().splitlines()[-1]
+    assert last.endswith("2 agents at step 1,000 of 1,000 | 110 agent-steps/s over the whole run")
+
+
+def test_the_last_frame_of_a_stopped_run_shows_its_checkpoint() -> None:
+    shown, _ = display(Clock(), terminal=True)
+    shown.on_step(ONE, 0)
+    shown.on_phase(ONE, 500, records_schema().to_frame())
+    shown.on_step(ONE, 700)
+    shown.end(ONE, finished=False)
+    assert "4 agents at step 500 of 1,000" in shown.line()
+    assert shown._done() == 2_000
+    resumed = Display(PLAN, records_schema().to_frame(), Console(file=io.StringIO()), Clock(), saved={ONE: 500})
+    resumed.on_step(ONE, 520)
+    resumed.end(ONE, finished=False)
+    assert "4 agents at step 500 of 1,000" in resumed.line()
+
+
+def test_scores_of_a_population_of_several_environments_name_them() -> None:
+    games = make_plan(["Breakout-MinAtar", "Freeway-MinAtar"], "ib-dqn", k=[0, 1], seeds=1, steps=100)
+    file = io.StringIO()
+    shown = Display(games, records_schema().to_frame(), Console(file=file, force_terminal=False), Clock())
+    shown.on_phase(ONE, 100, records(100, {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}))
+    of_both = ["Breakout-MinAtar ib-dqn k=0 1.0", "Breakout-MinAtar ib-dqn k=1 2.0"]
+    of_both += ["Freeway-MinAtar ib-dqn k=0 3.0", "Freeway-MinAtar ib-dqn k=1 4.0"]
+    assert file.getvalue().endswith(f" | score {', '.join(of_both)}\n")
 
 
 def test_a_compiled_population_has_no_estimate_before_its_first_update() -> None:

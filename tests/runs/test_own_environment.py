@@ -111,6 +111,19 @@ KINDS = {
 for name, options in KINDS.items():
     gymnasium.register(f"own/{name}-v0", Countdown, max_episode_steps=50, kwargs=options)
 gymnasium.register("own/Old-v0", Old, max_episode_steps=50)
+
+
+class Images(Countdown):
+    def __init__(self, size):
+        super().__init__(shape=size)
+        self.observation_space = gymnasium.spaces.Box(0, 255, size, np.uint8)
+
+    def see(self, doing):
+        return super().see(doing).astype(np.uint8)
+
+
+gymnasium.register("own/Images-v0", Images, max_episode_steps=50, kwargs={"size": (4, 84, 84)})
+gymnasium.register("own/ChannelsLast-v0", Images, max_episode_steps=50, kwargs={"size": (84, 84, 3)})
 for name in ("Constructor", "Reset", "Step", "LateReset", "LateStep"):
     options = dict(KINDS[name])
     gymnasium.register(f"own/{name}Quits-v0", Quits, max_episode_steps=50, kwargs=options)
@@ -336,3 +349,23 @@ def test_what_a_signal_raises_is_not_blamed_on_an_environment() -> None:
             environments.step(np.zeros(1, np.int64))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_images_train_with_the_preset_and_channels_last_are_refused(cli: Cli, tmp_path: Path) -> None:
+    words = (
+        "--steps",
+        "30",
+        "--eval-interval",
+        "30",
+        "--eval-episodes",
+        "1",
+        "--seeds",
+        "1",
+        "--out",
+        tmp_path / "run",
+    )
+    code, _, err = cli("train", "--env", "own_countdown:own/ChannelsLast-v0", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "observations of shape (84, 84, 3): images are channels first here, (3, 84, 84); transpose them with " in err
+    code, out, err = cli("train", "--env", "own_countdown:own/Images-v0", *words)
+    assert (code, "no agent diverged" in out) == (0, True), err

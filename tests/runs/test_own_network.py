@@ -93,7 +93,11 @@ def test_what_can_be_a_network() -> None:
         (lambda s, k: linear(2), "rdq", r"\[2, 3\] is wanted: rdq reads .*then the baseline"),
         (lambda s, k: ByQuantile(exchanged=True), "iqn", r"\[2, 2, 3\] where \[2, 3, 2\]"),
         (lambda s, k: linear(2), "iqn", "cannot be run as a population .TypeError"),
-        (lambda s, k: linear(2, nn.Dropout()), "dqn", "draws random numbers in forward"),
+        (
+            lambda s, k: linear(2, nn.Dropout()),
+            "dqn",
+            "^the network draws random numbers in forward, as Dropout does: remove that layer$",
+        ),
         (lambda s, k: linear(2, nn.BatchNorm1d(2)), "dqn", r"buffer 1\.running_mean in forward"),
         (
             lambda s, k: linear(2, *([MeanExpansion(k)] if k else [])),

@@ -381,7 +381,8 @@ def test_the_current_folder_is_no_place_for_modules(named: Path) -> None:
     words = [sys.executable, "-m", "valueshare", "resume", "run"]
     ended = subprocess.run(words, cwd=named, env=there, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
-    assert "No module named 'marking'" in ended.stderr
+    assert "there is no module 'marking' among installed packages or on PYTHONPATH" in ended.stderr
+    assert "write PYTHONPATH=. before the command" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert not (named / "imported").exists()
     there["PYTHONPATH"] = "."

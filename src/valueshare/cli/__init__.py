@@ -12,7 +12,7 @@ from typing import Any
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
 from valueshare._version import __version__
-from valueshare.cli.arguments import exit_with
+from valueshare.cli.arguments import exit_with, with_options
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
 from valueshare.cli.evaluate import evaluate
 from valueshare.cli.messages import message
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)
     except InvalidInput as error:
-        exit_with(str(error), 2)
+        exit_with(with_options(str(error)), 2)
     except (EnvironmentFailed, CallbackFailed) as error:
         exit_with(str(error), 1)
     except (KeyboardInterrupt, Stopped) as stop:
@@ -131,7 +131,7 @@ def _shown_default(value: Any) -> str | None:
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
-    """The parser's own conversion; a whole number may also be written as 1e5, and 1.5 is none.
+    """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
 
     Of an option that is given twice the last one holds, as in argparse; the parser would join the values of a list.
     """
@@ -143,10 +143,12 @@ def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
 
 
 def _as_integer(token: Token) -> Token:
-    """A token of a whole number without exponent and point."""
-    if not any(sign in token.value for sign in ".eE"):
+    """A token of a whole number without exponent and point; 100k is 100,000 and 1.5m is 1,500,000."""
+    factor = {"k": 1e3, "m": 1e6}.get(token.value[-1:].lower(), 1)
+    if factor == 1 and not any(sign in token.value for sign in ".eE"):
         return token
     with suppress(ValueError, OverflowError):
-        if (number := float(token.value)).is_integer() and abs(number) < 2**53:
+        number = float(token.value if factor == 1 else token.value[:-1]) * factor
+        if number.is_integer() and abs(number) < 2**53:
             return token.evolve(value=str(int(number)))
     raise CoercionError(token=token, target_type=int)

@@ -1,6 +1,7 @@
 """Arguments that several commands have, each with one name, one help text and one group."""
 
 import errno
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from cyclopts import Group, Parameter
 
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
-from valueshare.population.settings import PER_AGENT
+from valueshare.population.settings import PER_AGENT, SETTINGS
 from valueshare.runs.directory import UNNAMED, remove_unnamed
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
+from valueshare.schema import CONFIG
 from valueshare.setting import Setting
 
 # The groups of a command's help, in their order.
@@ -74,6 +76,9 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
 
+# Not in paths, quoted names and labels like step_size=0.1.
+_NAMES = "|".join(name for name in SETTINGS if "_" in name)
+_SETTING = re.compile(rf"(?<![\w./'\"-])(?P<name>{_NAMES})(?![\w./'\"=-])(?P<value> = ('(?P<word>[^']*)')?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -85,6 +90,20 @@ def as_option(declared: Setting) -> Any:
     negative = f"--no-{declared.name.replace('_', '-')}" if kind is bool else ()
     option = Parameter(help=declared.help, group=GROUPS[declared.group], negative=negative)
     return Annotated[kind | None, option]
+
+
+def with_options(text: str) -> str:
+    """A message of the package in the words of the command line: --eval-interval 5 for eval_interval = 5.
+
+    Settings of one word, like steps, are readable as they are. Where config.json is wrong, they keep the names in it.
+    """
+    if CONFIG in text:
+        return text
+
+    def written(found: re.Match[str]) -> str:
+        return f"--{found['name'].replace('_', '-')}" + (f" {found['word'] or ''}" if found["value"] else "")
+
+    return _SETTING.sub(written, text)
 
 
 def exit_with(line: str, code: int) -> NoReturn:

@@ -52,10 +52,10 @@ def reproduce_gridworld(
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld.
+        out: Folder for records and report; left out: results/gridworld, or results/gridworld-smoke.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    folder = writable_location("results/gridworld" if out is None else out)
+    folder = writable_location(_default_folder("gridworld", scale) if out is None else out)
     _run(gridworld_studies(scale), folder, overwrite, command, launcher)
 
 
@@ -66,11 +66,16 @@ def reproduce_gridworld_actions(
 
     Args:
         scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld-actions.
+        out: Folder for records and report; left out: results/gridworld-actions, or results/gridworld-actions-smoke.
     """
     command = f"valueshare reproduce gridworld-actions --scale {scale}"
-    folder = writable_location("results/gridworld-actions" if out is None else out)
+    folder = writable_location(_default_folder("gridworld-actions", scale) if out is None else out)
     _run(gridworld_actions_studies(scale), folder, overwrite, command, launcher)
+
+
+def _default_folder(study: str, scale: str) -> str:
+    """A smoke test has a folder of its own, beside that of the whole study."""
+    return f"results/{study}-smoke" if scale == "smoke" else f"results/{study}"
 
 
 def tabular(

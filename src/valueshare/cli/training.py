@@ -3,10 +3,11 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -26,16 +27,19 @@ from valueshare.cli.arguments import (
     as_option,
     exit_with,
     persistent_location,
+    with_options,
     writable_location,
 )
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
-from valueshare.population.settings import show_settings
+from valueshare.population.other_names import check_known
+from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
+from valueshare.setting import as_count
 from valueshare.signals import Stopped, StopRequest, exit_during_import, stop_on_signals
-from valueshare.text import option_words, pluralize
+from valueshare.text import ALGORITHM_NAMES, option_words, pluralize
 
 if TYPE_CHECKING:
     from valueshare.runs.execution import ExecutionOptions
@@ -79,20 +83,23 @@ def train(
         backend: Backend of the environments; auto: ALE for Atari games, numba for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
-        k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.
+        k: How strongly actions share value (ib-dqn, ib-double-dqn, ib-iqn); n: the number of actions; 0: not at all, as
+            in dqn.
         seeds: Agents per combination, with consecutive seeds.
         first_seed: First of these seeds.
         out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """
+    overrides = {name: value for name, value in settings.items() if value is not None}
+    _check_alone(algorithm, seeds, overrides)
     with stop_on_signals() as stop:
         require_training()
         from valueshare import starting
         from valueshare.runs.execution import ExecutionOptions
+        from valueshare.runs.plan_text import about_settings
         from valueshare.runs.planning import default_folder, make_plan
         from valueshare.runs.shards import shard_plan
 
-        overrides = {name: value for name, value in settings.items() if value is not None}
         overrides |= {"k": k, "seeds": seeds, "first_seed": first_seed}
         explicit_backend = None if backend == "auto" else backend
         run_plan = make_plan(env, algorithm, device=device, compiled=compile, backend=explicit_backend, **overrides)
@@ -107,14 +114,29 @@ def train(
             launcher=launcher,
             callbacks=callback,
         )
+        about = about_settings(run_plan, env)
         if plan:
-            starting.check_plan(run_plan, folder, execution)
-            print_plan(run_plan, execution)
+            print_plan(run_plan, execution, about)
+            try:
+                starting.check_plan(run_plan, folder, execution)
+            except InvalidInput as refusal:
+                print(f"note: {with_options(str(refusal))}")
             return
         explicit_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **overrides, "device": explicit_device, "compile": compile}
         command = command_line("train", {**named, "backend": backend, "callback": callback, "shard": launcher.shard})
-        run_and_report(partial(starting.start, run_plan, folder, command, execution), folder, stop)
+        run_and_report(partial(starting.start, run_plan, folder, command, execution, about=about), folder, stop)
+        print_next(folder, launcher)
+
+
+def _check_alone(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
+    """Refuse values that are wrong by themselves, before PyTorch is imported, which takes seconds."""
+    for name in algorithms:
+        check_known("algorithm", name.lower().replace("_", "-"), ALGORITHM_NAMES)
+    as_count("seeds", seeds)
+    for name, value in settings.items():
+        for one in value if name in PER_AGENT else (value,):
+            SETTINGS[name].check(one)
 
 
 @dataclass(frozen=True)
@@ -171,13 +193,24 @@ def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps
             callbacks=options.callback if options.callback or options.no_callbacks else None,
         )
         run_and_report(partial(resume_run, folder, execution, steps=steps), folder, stop)
+        print_next(folder, launcher)
 
 
-def print_plan(plan: "Plan", execution: "ExecutionOptions") -> None:
+def print_next(folder: Location, launcher: LauncherOptions) -> None:
+    """Print the commands that show a finished run; a shard is shown with the others."""
+    if launcher.shard:
+        return
+    run = shlex.quote(str(folder))
+    print(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
+    if isinstance(folder, Path):
+        print(f"      valueshare play {run} --agent 0 --video agent.mp4")
+
+
+def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str] = ()) -> None:
     """Print settings, resources and memory of a plan, line by line: a refusal may follow."""
     from valueshare import starting
 
-    for line in starting.plan_lines(plan, execution):
+    for line in starting.plan_lines(plan, execution, about):
         print(line, flush=True)
 
 

@@ -17,7 +17,7 @@ from valueshare.text import pluralize
 
 MAX_ACTIONS = 4_096  # more would be a mistake: a network has one output per action
 MAX_DIMENSIONS = 12  # 2^12 actions
-_SUFFIX = re.compile(r"(?P<env_id>.+)-bins(?P<bins>[0-9]{1,4}(x[0-9]{1,4})*)")
+_SUFFIX = re.compile(r"(?P<env_id>.+)-bins(?P<bins>[0-9]{1,9}(x[0-9]{1,9})*)")
 
 
 class BinnedName(NamedTuple):

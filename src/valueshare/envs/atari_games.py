@@ -15,6 +15,7 @@ from valueshare.text import suggestion
 __all__ = ["AtariGame", "atari57", "atari_game", "is_atari", "known_names"]
 
 _VERSIONS = ("0", "4", "5")  # of all ids that Gymnasium has had of games
+_OF_SCREENS = re.compile(r"(NoFrameskip|Deterministic)?-v[045]$")  # ids with -ram observe a game's memory
 # Two players' games: ale-py has the ROMs, and Gymnasium no id of them.
 _NOT_ALONE = ("combat", "joust", "maze_craze", "warlords")
 
@@ -25,8 +26,8 @@ def atari57() -> list[str]:
 
 
 def atari_game(name: str) -> AtariGame:
-    """The game of a name: Pong, pong, Pong-v5 and ALE/Pong-v5 are one."""
-    game = _games_by_key().get(game_key(name))
+    """The game of a name: Pong, pong, Pong-v5, ALE/Pong-v5 and PongNoFrameskip-v4 are one, whatever the protocol."""
+    game = _games_by_key().get(game_key(_OF_SCREENS.sub("", name)))
     if game is None:
         plain = game_key_of_id(name)
         names = {key: game.name for key, game in _games_by_key().items()}

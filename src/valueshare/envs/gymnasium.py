@@ -222,6 +222,12 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as reason:
+        module, separator, _ = env_id.partition(":")
+        if separator and getattr(reason.__cause__, "name", None) == module:  # Gymnasium's error has no name itself
+            raise InvalidInput(
+                f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "
+                "folder, write PYTHONPATH=. before the command"
+            ) from reason
         line = " ".join(str(reason).split())
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
     except RAISED as error:

@@ -12,6 +12,7 @@ from valueshare.nn.convolution import Convolution
 from valueshare.nn.stacking import Linear, per_agent, stackable
 
 MIN_NATURE_PIXELS = 36  # pixels: smaller images have MinAtar's network
+MAX_COLOUR_CHANNELS = 4  # observations with no more columns than this are images [H, W, C]
 
 
 class NetworkShape(NamedTuple):
@@ -45,7 +46,13 @@ def torso(shape: NetworkShape) -> Torso:
         size, *widths = (*observation, *hidden[:-1])
         return Torso(mlp_torso(size, widths, shape.observation_scale), (size, *widths)[-1])
     if len(observation) == 3:
-        small = max(observation[1:]) < MIN_NATURE_PIXELS
+        small = is_small(observation)
+        if observation[2] <= MAX_COLOUR_CHANNELS < min(observation[:2]):
+            height, width, channels = observation
+            raise InvalidInput(
+                f"observations of shape {observation}: images are channels first here, {(channels, height, width)}; "
+                "transpose them with gymnasium.wrappers.TransformObservation"
+            )
         if len(hidden) != 1 or shape.observation_scale != 1:
             raise InvalidInput(
                 f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
@@ -57,6 +64,11 @@ def torso(shape: NetworkShape) -> Torso:
         f"observations of shape {list(observation)}: only vectors [D] and images [C, H, W] have a"
         " ready network; flatten them, or give your own module"
     )
+
+
+def is_small(image: Sequence[int]) -> bool:
+    """Whether images [C, H, W] have MinAtar's network, and not that of the Nature DQN."""
+    return max(image[1:]) < MIN_NATURE_PIXELS
 
 
 @stackable

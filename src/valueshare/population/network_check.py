@@ -68,6 +68,8 @@ def _refuse(action: str, hint: str) -> Iterator[None]:
     """Turn any exception of a third-party network into one line."""
     try:
         yield
+    except InvalidInput:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"the network cannot be {action} ({type(error).__name__}: {reason}): {hint}") from error
@@ -150,7 +152,7 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
             if "random operation" not in str(error):
                 raise
             raise InvalidInput(
-                "the network draws random numbers in forward, as Dropout does: leave out what does"
+                "the network draws random numbers in forward, as Dropout does: remove that layer"
             ) from error
     for name, value in before.items():
         if not torch.equal(value, weights.buffers[name]):

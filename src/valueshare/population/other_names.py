@@ -1,5 +1,10 @@
 """Names that other libraries give to settings: Stable-Baselines3, RL Zoo, CleanRL, PFRL and Dopamine."""
 
+from collections.abc import Iterable
+
+from valueshare.errors import InvalidInput
+from valueshare.text import suggestion
+
 OTHER_NAMES = {
     "env": ("env_id", "environment", "game", "env_name"),
     "algorithm": ("algo", "agent_name"),
@@ -28,3 +33,12 @@ OTHER_NAMES = {
 def canonical_name(other: str) -> str | None:
     """The setting that another library calls so."""
     return next((ours for ours, others in OTHER_NAMES.items() if other in others), None)
+
+
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not among those known, with the ones that are near."""
+    if name not in (known := list(known)):
+        if kind == "setting" and (ours := canonical_name(name)) is not None:
+            raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
+        hint = suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
+        raise InvalidInput(f"there is no {kind} {name!r}: {hint}")

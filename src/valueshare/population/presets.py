@@ -14,6 +14,7 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
+from valueshare.nn.torsos import is_small
 from valueshare.population.settings import AgentSettings, TrainingSettings
 
 
@@ -139,9 +140,18 @@ def mountaincar() -> Preset:
     )
 
 
-def generic() -> Preset:
-    """A sound start for any environment with vector observations and rewards of order one."""
-    return _classic(TrainingSettings(steps=100_000, loss="huber"), AgentSettings(step_size=5e-4, epsilon_steps=10_000))
+def generic(observation: Sequence[int] = ()) -> Preset:
+    """A sound start for any environment with rewards of order one; not tuned. `observation` is the shape of one.
+
+    Images [C, H, W] have one hidden layer after the convolutions. The step sizes are those of `minatar` and of
+    CleanRL's DQN on Atari games (dqn_atari.py). A replay of 10,000 images of 4 x 84 x 84 bytes takes 0.6 GB per agent.
+    """
+    settings, step_size = TrainingSettings(steps=100_000, loss="huber"), 5e-4
+    if len(observation) == 3 and is_small(observation):
+        settings, step_size = replace(settings, hidden=(128,)), 2.5e-4
+    elif len(observation) == 3:
+        settings, step_size = replace(settings, hidden=(512,), batch_size=32, replay_capacity=10_000), 1e-4
+    return _classic(settings, AgentSettings(step_size=step_size, epsilon_steps=10_000))
 
 
 def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:
@@ -241,16 +251,35 @@ PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mou
 ALIKE = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task: its preset, not tuned on these actions
 
 
-def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
-    """The preset of an environment, or the generic one.
+def preset_name(env: str) -> str | None:
+    """The environment whose preset an environment has, besides Atari and MinAtar games; None: the generic settings."""
+    plain = split_bins(env).env_id
+    name = ALIKE.get(plain, plain)
+    return name if name in PRESETS else None
+
+
+def preset_text(env: str) -> str:
+    """Whose preset an environment has: preset of CartPole-v1, or generic (CartPole-v0 has no preset; ...)."""
+    if is_minatar(env) or is_atari(env):
+        return f"preset of {'MinAtar' if is_minatar(env) else 'Atari'} games"
+    name = preset_name(env)
+    if name is not None:
+        return f"preset of {name}"
+    plain = split_bins(env).env_id
+    other_version = [known for known in PRESETS if known.partition("-v")[0] == plain.partition("-v")[0]]
+    return f"generic ({plain} has no preset{''.join(f'; {known} has one' for known in other_version)})"
+
+
+def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequence[int] = ()) -> Preset:
+    """The preset of an environment, or the generic one for its `observation`, a shape.
 
     On Atari games the settings depend on the algorithm; those of one run must agree.
     """
     if is_minatar(env):
         return minatar()
     if not is_atari(env):
-        plain = split_bins(env).env_id
-        return PRESETS.get(ALIKE.get(plain, plain), generic)()
+        named = preset_name(env)
+        return generic(observation) if named is None else PRESETS[named]()
     if not algorithms:
         raise InvalidInput("no algorithm is given: write at least one name")
     presets = {name: atari(name) for name in algorithms}

@@ -1,9 +1,10 @@
 """The display of a run: live in a terminal, plain lines otherwise."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from types import MappingProxyType
 
 import polars as pl
 from rich.console import Console, Group, RenderableType
@@ -31,11 +32,19 @@ class Display:
     """
 
     def __init__(
-        self, plan: Plan, records: pl.DataFrame, console: Console, clock: Callable[[], float] = time.monotonic
+        self,
+        plan: Plan,
+        records: pl.DataFrame,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        saved: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """`saved` is the step of the last checkpoint of each population, of a run that is resumed."""
         self._specs, self._agents, self._records = plan.populations, plan.agents, records
         self._console, self._clock = console, clock
-        self._steps = dict.fromkeys(self._specs, 0)  # of each agent
+        self._saved = {**dict.fromkeys(self._specs, 0), **saved}
+        self._steps = dict(self._saved)  # of each agent
+        self._resumed_from = clock(), self._done()  # for the rate of the whole run
         # Time and step of the first callback for each population that runs.
         self._began: dict[str, tuple[float, int]] = {}
         self._compiling = set(self._specs) if plan.compiled else set()
@@ -51,8 +60,8 @@ class Display:
         return Live(get_renderable=self.render, console=self._console, refresh_per_second=rate)
 
     def end(self, name: str, *, finished: bool) -> None:
-        """A population has ended; if it did not finish, its steps count as not done."""
-        self._steps[name] = self._specs[name].settings.steps if finished else 0
+        """A population has ended; if it did not finish, its steps since the last checkpoint count as not done."""
+        self._steps[name] = self._specs[name].settings.steps if finished else self._saved[name]
         self._began.pop(name, None)
         self._compiling.discard(name)
 
@@ -77,6 +86,7 @@ class Display:
         self._note_compiled(name, step)
         # The next phase may have begun before the checkpoint of this one was written.
         self._shown, self._steps[name], self._refreshed = name, max(step, self._steps[name]), self._clock()
+        self._saved[name] = step
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
             print_lines(self._console, self.line() + (self.scores() if records.height else ""))
@@ -125,19 +135,25 @@ class Display:
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()
-            words.append(f"{len(self._began)} at once, {share:.1f} % done")
+            words.append(f"{len(self._began)} populations at once, {share:.1f} % of the run done")
         if self._shown in self._compiling:
             words.append(COMPILING)
-        if (rate := self.agent_steps_per_second()) is not None:
-            words.append(f"{rate:,.0f} agent-steps/s")
-        if (left := self.seconds_left()) is not None:
-            words.append(f"{timedelta(seconds=round(left))} left")
+        (began, done), now = self._resumed_from, self._clock()
+        if self._done() == self._total() and now > began:  # of populations at once, the last one ended alone
+            words.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s over the whole run")
+        elif (rate := self.agent_steps_per_second()) and (left := self.seconds_left()) is not None:
+            words += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
         return " | ".join(words)
 
     def scores(self) -> str:
         """Scores of the variants of the population of the last callback, for the end of a line."""
-        rows = variant_scores(self._specs[self._shown].agents, self._records).to_dicts()
-        return " | score " + ", ".join(f"{label(row)} {shown_score(row['score'])}" for row in rows)
+        agents = self._specs[self._shown].agents
+        several = agents["env"].n_unique() > 1
+        rows = variant_scores(agents, self._records).to_dicts()
+        names = [f"{row['env']} {label(row)}" if several else label(row) for row in rows]
+        return " | score " + ", ".join(
+            f"{name} {shown_score(row['score'])}" for name, row in zip(names, rows, strict=True)
+        )
 
     def render(self) -> RenderableType:
         """The live display: a progress bar, the line, and a table of the variants."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from valueshare.records import read_progress
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
 from valueshare.runs.display import Display, print_lines
@@ -19,7 +20,9 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     began, console = time.monotonic(), execution.console
     location = execution.url or folder  # a folder may be a copy
     records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again
-    display = Display(plan, records, console)
+    phases = {name: read_progress(folder, name).phases for name in plan.populations}
+    saved = {name: plan.populations[name].settings.phase_end(count - 1) for name, count in phases.items() if count}
+    display = Display(plan, records, console, saved=saved)
     logs: list[TensorBoardLog | WandbLog] = []
     if "tensorboard" in execution.log:
         logs.append(TensorBoardLog(folder, plan.agents, records))
@@ -55,6 +58,8 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     try:
         with display.watch():
             launcher.run(plan, folder, execution, callbacks)
+            for name in plan.populations.keys() - outcomes.keys():  # stopped, or not begun
+                display.end(name, finished=False)
     finally:
         for log in logs:
             log.close()

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, T
 from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
 from valueshare.setting import as_count
+from valueshare.text import ranges
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
@@ -156,8 +157,15 @@ def extended(plan: Plan, steps: int) -> Plan:
     return replace(plan, settings=longer, extended_from=earlier)
 
 
-def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """The first setting in which two configurations differ, in words; None where none does."""
+def difference(
+    stored: dict[str, Any],
+    wanted: dict[str, Any],
+    tables: Callable[[], tuple[pl.DataFrame, pl.DataFrame]] | None = None,
+) -> str | None:
+    """The first setting in which two configurations differ, in words; None where none does.
+
+    `tables` reads the two tables of agents, whose columns are compared where their checksums differ.
+    """
     try:
         validate_as(stored, TrainingConfig)
     except Invalid as error:
@@ -165,15 +173,53 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"
+    before, now = _comparable(stored, wanted)
+    for name in _differing(before, now):
+        if name == "agents":
+            return _table_difference(*tables()) if tables else "the table of agents is another one"
+        return f"{name} is {_shown(before, name)} there and {_shown(now, name)} here"
+    return None
+
+
+def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | None:
+    """The --steps with which `extend` makes a stored run the wanted one; None where that is another run.
+
+    A linear step size is 0 at the end of the stored run, so an extended run would learn nothing new.
+    """
+    before, now = _comparable(stored, wanted)
+    if not all(name.startswith("steps of ") and before[name] < now[name] for name in _differing(before, now)):
+        return None
+    steps = {settings["steps"] for settings in wanted["settings"].values()}
+    linear = any(settings["step_size_schedule"] == "linear" for settings in wanted["settings"].values())
+    return None if linear or len(steps) > 1 else steps.pop()
+
+
+def _comparable(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two configurations by the names of their settings; what the wanted one leaves open is as stored."""
     before, now = _flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted)
     if "protocols" not in stored:  # written before there was a digest: the name is a setting
         now.pop("protocols", None)
-    for name in (*now, *before):
-        if name != "valueshare" and before.get(name, "absent") != now.get(name, "absent"):
-            if name == "agents":
-                return "the table of agents is another one"
-            return f"{name} is {_shown(before, name)} there and {_shown(now, name)} here"
-    return None
+    return before, now
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    names = dict.fromkeys((*now, *before))
+    return [n for n in names if n != "valueshare" and before.get(n, "absent") != now.get(n, "absent")]
+
+
+def _table_difference(there: pl.DataFrame, here: pl.DataFrame) -> str:
+    """The columns of two tables of agents that have other values, in words."""
+    texts = []
+    for name in (name for name in here.columns if name not in ("agent", "env")):
+        before, now = (sorted(table[name].unique().to_list()) for table in (there, here))
+        if before != now:
+            shown = (ranges(v) if name == "seed" else ", ".join(_plain(one) for one in v) for v in (before, now))
+            texts.append("{} is {} there and {} here".format(name, *shown))
+    return ", ".join(texts) or "other combinations of the same values are there"
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,30 @@
 """Plans as lines of text: a summary, and every setting as options of the command line."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
+from valueshare.envs.atari_games import atari_game, is_atari
 from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.population.presets import preset_text
 from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import setting_readers
 from valueshare.text import option_words, pluralize, ranges
 
 
-def plan_summary(plan: Plan) -> list[str]:
-    """The agents, populations and steps of a plan, in a few lines."""
-    specs = plan.populations.values()
+def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
+    """The agents, populations and steps of a plan, in a few lines; `workers` run it at once."""
+    specs = plan.unsplit_populations.values()
     lines = []
     for label in dict.fromkeys(spec.label for spec in specs):
         same_label = [spec for spec in specs if spec.label == label]
         agents = pluralize(sum(spec.agents.height for spec in same_label), "agent")
         count = pluralize(len(same_label), "population")
+        chunks = sum(plan.chunks.get(spec.name, 1) for spec in same_label)
+        if chunks > len(same_label):
+            count += f", split over {workers} workers" if chunks == workers else f", split into {chunks}"
         steps = pluralize(same_label[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if same_label[0].settings.never_learns:
@@ -32,7 +37,21 @@ def plan_summary(plan: Plan) -> list[str]:
     return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all"]
 
 
-def plan_listing(plan: Plan) -> list[str]:
+def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
+    """Where the settings of `train` come from: presets, and protocols of games that are given by Gymnasium's ids."""
+    presets = ", ".join(dict.fromkeys(preset_text(one) for one in plan.settings))
+    names: list[str] = [env] if isinstance(env, str) else list(env)
+    ids = [name for name in names if is_atari(name) and "-v" in name]
+    games = {name: atari_game(name) for name in ids if plan.backends.get(name, "ale") == "ale"}
+    notes = [
+        f"note: {name} is {game.name} by the protocol {plan.settings[game.env_id].atari_protocol} (docs/atari.md), "
+        "not by the settings of that id; others: --atari-protocol"
+        for name, game in games.items()
+    ]
+    return [f"settings: {presets}", *notes]
+
+
+def plan_listing(plan: Plan, workers: int = 1) -> list[str]:
     """A plan with every setting that applies, as options of the command line.
 
     Options that all environments have in common come first, then those in which some differ.
@@ -43,7 +62,7 @@ def plan_listing(plan: Plan) -> list[str]:
     blocks = {tuple(shared): list(options)}
     for env, env_options in options.items():
         blocks.setdefault(tuple(option for option in env_options if option not in shared), []).append(env)
-    lines = plan_summary(plan)
+    lines = plan_summary(plan, workers)
     for block, envs in blocks.items():
         if block:
             named = ", ".join(f"{env} ({plan.backends[env]})" for env in envs)

@@ -18,12 +18,11 @@ from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
 from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
-from valueshare.population.other_names import canonical_name
+from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import as_int
-from valueshare.text import suggestion
 
 
 def make_plan(
@@ -41,13 +40,13 @@ def make_plan(
 ) -> Plan:
     """The plan of a run: presets by environment, overridden by settings; k = "n" is the number of actions of each."""
     for name in settings:
-        _check_known("setting", name, SETTINGS)
+        check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
         raise InvalidInput(f"compile = {compiled!r}: write True or False, or leave it out")
     envs = _names("env", env)
     algorithms = [algorithm_name(name) for name in _names("algorithm", algorithm)]
     for name in algorithms:
-        _check_known("algorithm", name, ALGORITHMS)
+        check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
     k_values: list[Coefficient] = as_list(k)
     coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in k_values]
@@ -101,7 +100,7 @@ def _environment(
     """The preset of an environment, overridden, and its spec; Pong becomes ALE/Pong-v5, with its protocol named."""
     env_spec = environment_spec(env, backend)
     name = env_spec.name if env_spec.backend == "ale" else env
-    preset = overridden(preset_for(name, algorithms), overrides)
+    preset = overridden(preset_for(name, algorithms, env_spec.network_shape), overrides)
     if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
         if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
@@ -131,12 +130,16 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
 
 
 def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
-    """A preset overridden; eval_interval sets checkpoint_interval too, and eval_timesteps replace eval_episodes."""
+    """A preset overridden; eval_interval sets checkpoint_interval too.
+
+    Of eval_timesteps and eval_episodes, the one that is given replaces the other one of the preset.
+    """
     shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
-    if shared.get("eval_timesteps"):
-        shared.setdefault("eval_episodes", 0)
+    for given, other in (("eval_timesteps", "eval_episodes"), ("eval_episodes", "eval_timesteps")):
+        if shared.get(given):
+            shared.setdefault(other, 0)
     return preset._replace(settings=replace(preset.settings, **shared))
 
 
@@ -161,14 +164,6 @@ def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSetting
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
     check_agents(math.prod(len(candidates) for candidates in values))
     return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
-
-
-def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    if name not in (known := list(known)):
-        if kind == "setting" and (ours := canonical_name(name)) is not None:
-            raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
-        hint = suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
-        raise InvalidInput(f"there is no {kind} {name!r}: {hint}")
 
 
 def _names(kind: str, value: str | Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ each file atomically.
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENS
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
-from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
+from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, extension_steps, from_config
 from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
@@ -68,9 +68,15 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     if stored.get("kind") != KIND:
         raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
     check_format(folder, stored)
-    other = difference(stored, config(plan))
+    wanted = config(plan)
+    other = difference(stored, wanted, lambda: (open_plan(folder).agents, plan.agents))
     if other is not None:
-        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}")
+        steps = extension_steps(stored, wanted)
+        longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
+    if (folder / LOCK).is_file() and not copied:
+        with suppress(PermissionError), lock_run(folder):  # raises `Taken` while another process trains it
+            pass
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
     again = f"valueshare resume {shlex.quote(str(folder))}"
@@ -97,15 +103,19 @@ def create_run_folder(
     step. `provenance.json` has `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
-        with results_folder(folder, config(plan)) as staging:
-            plan.agents.write_parquet(staging / AGENTS)
-            (staging / RECORDS).mkdir()
-            (staging / CHECKPOINTS).mkdir()
-            about = {**_origin(command, used), **used.kept, "resumed": []}
-            if deviations:
-                about[DEVIATIONS] = list(deviations)
-            write_json(staging / PROVENANCE, about)
-            stack.enter_context(lock_run(staging))  # the lock is the folder's, whatever its name
+        try:
+            with results_folder(folder, config(plan)) as staging:
+                plan.agents.write_parquet(staging / AGENTS)
+                (staging / RECORDS).mkdir()
+                (staging / CHECKPOINTS).mkdir()
+                about = {**_origin(command, used), **used.kept, "resumed": []}
+                if deviations:
+                    about[DEVIATIONS] = list(deviations)
+                write_json(staging / PROVENANCE, about)
+                stack.enter_context(lock_run(staging))  # the lock is the folder's, whatever its name
+        except InvalidInput:
+            refuse_existing_run(folder, plan)  # another process may have started the same run meanwhile
+            raise
         yield
 
 

@@ -105,7 +105,7 @@ def assert_same_agents(one: Path, other: Path) -> None:
 def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
     code, out, err = cli(*LONG, *TWO, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
-    assert "4 agents in 2 populations" in out
+    assert "4 agents in 1 population, split over 2 workers, 1,000 steps each" in out
     assert "needed by 2 populations at once" in out
     for number in (1, 2):  # both are in one display, to their ends
         assert f"population {number} of 2 | 2 agents at step 1,000 of 1,000" in out
