@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from valueshare.cli.training import run_and_report
+from valueshare.cli.running import run_and_report
 from valueshare.errors import EnvironmentFailed
 from valueshare.runs import run_folder
 from valueshare.signals import stop_on_signals

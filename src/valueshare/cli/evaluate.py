@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
-from valueshare.cli.training import require_training
+from valueshare.cli.running import require_training
 from valueshare.signals import stop_on_signals
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.training import set_passive_omp_wait
+from valueshare.cli.running import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.signals import stop_on_signals

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
-from valueshare.cli.training import set_passive_omp_wait
+from valueshare.cli.running import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
+from valueshare.cli.running import require_training
 from valueshare.cli.study import StudyExecution, reproduce
-from valueshare.cli.training import require_training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import FAILED, command_line, print_plan, require_training, run_and_report, stored_plan
+from valueshare.cli.running import FAILED, command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url

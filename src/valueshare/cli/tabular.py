@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import command_line
+from valueshare.cli.running import command_line
 from valueshare.experiments.studies import (
     ActionsScale,
     Scale,

@@ -1,12 +1,9 @@
 """The commands `train`, `resume` and `extend`: populations of deep Q-learners, here or on a cluster."""
 
-import os
 import shlex
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,28 +22,22 @@ from valueshare.cli.arguments import (
     RunFolder,
     Threads,
     as_option,
-    exit_with,
     persistent_location,
     with_options,
     writable_location,
 )
-from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
-from valueshare.extras import install_command
-from valueshare.host_memory import refuse_without_memory
+from valueshare.cli.running import command_line, print_plan, require_training, run_and_report
+from valueshare.errors import InvalidInput
 from valueshare.population.other_names import check_known
 from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count
-from valueshare.signals import Stopped, StopRequest, exit_during_import, stop_on_signals
-from valueshare.text import ALGORITHM_NAMES, option_words, pluralize
+from valueshare.signals import stop_on_signals
+from valueshare.text import ALGORITHM_NAMES
 
 if TYPE_CHECKING:
-    from valueshare.runs.execution import ExecutionOptions
-    from valueshare.runs.plan import Plan
-    from valueshare.runs.run import Run
-
-FAILED = 1
+    pass
 
 
 @show_settings(as_option, None)
@@ -204,115 +195,3 @@ def print_next(folder: Location, launcher: LauncherOptions) -> None:
     print(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
     if isinstance(folder, Path):
         print(f"      valueshare play {run} --agent 0 --video agent.mp4")
-
-
-def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str] = ()) -> None:
-    """Print settings, resources and memory of a plan, line by line: a refusal may follow."""
-    from valueshare import starting
-
-    for line in starting.plan_lines(plan, execution, about):
-        print(line, flush=True)
-
-
-def run_and_report(
-    work: "Callable[[], Run]",
-    folder: Location,
-    stop: StopRequest,
-    *,
-    in_study: bool = False,
-) -> bool:
-    """Run, then report how it ended; a run that can be resumed has an exit code of its own.
-
-    A study is resumed by its own command, which writes its report too. Populations of it that failed do not end the
-    program, as others may follow, but return False.
-    """
-    from valueshare.runs.storage.copies import finished_phases
-
-    advice = f"resume with: valueshare resume {shlex.quote(str(folder))}"
-    if in_study:
-        advice = "resume with the same command again"
-    try:
-        run = work()
-    except Stopped:
-        run = None
-    except (EnvironmentFailed, CallbackFailed) as error:
-        if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
-        run = None
-    except OSError as error:
-        if not _run_exists(folder):
-            advice = "nothing was written"
-        exit_with(f"{error.strerror or error}; {advice}", FAILED)
-    if run is not None and run.failures and not stop():
-        for name, reason in run.failures.items():
-            print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        line = f"{pluralize(len(run.failures), 'population')} failed; the others are finished; {advice}"
-        if not in_study:
-            exit_with(line, FAILED)
-        print(f"valueshare: {line}", file=sys.stderr)
-        return False
-    if run is not None and run.finished:
-        from valueshare.starting import summary
-
-        print("\n".join(summary(run)))
-    elif not _run_exists(folder):
-        exit_with("stopped; nothing was written", stop.exit_code)
-    else:  # without a signal, somebody else has ended it
-        exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
-    return True
-
-
-def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
-    """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
-    from valueshare.runs.plan import KIND, config, difference
-    from valueshare.runs.storage.copies import stored_config
-    from valueshare.starting import check_device
-
-    stored = stored_config(location)
-    if stored is None or stored.get("kind") != KIND:
-        return None
-    other = difference(stored, config(plan))
-    if other is not None:
-        check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidInput(f"{location} holds a run with other settings ({other}): choose another --out")
-    return replace(plan, device=stored["device"], compiled=stored["compile"])
-
-
-def _run_exists(location: Location) -> bool:
-    """Whether a run is there; where a store does not respond, it is taken to be."""
-    from valueshare.runs.storage.copies import stored_config
-
-    try:
-        return stored_config(location) is not None
-    except OSError:
-        return True
-
-
-def require_training(extra: str = "train") -> None:
-    """Import the package's training, which brings PyTorch, or say what to install."""
-    set_passive_omp_wait()
-    try:
-        with exit_during_import():
-            import valueshare.training  # noqa: F401
-    except ModuleNotFoundError as missing:
-        raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
-    except ImportError as error:
-        refuse_without_memory("PyTorch", error)
-        raise
-
-
-def set_passive_omp_wait() -> None:
-    """OpenMP's threads wait asleep, unless the caller has said otherwise; before PyTorch loads.
-
-    Spinning, as they do by default, they take the cores from the environments' threads and from each other: on two busy
-    cores that made the whole loop almost five times slower.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def command_line(command: str, options: Mapping[str, Any]) -> str:
-    """The command that makes the same results; what is None or empty is left out."""
-    words = [
-        option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
-    ]
-    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(words)])

@@ -35,8 +35,7 @@ ACTIVATIONS, WEIGHTS, PAIRS = 1.35, 4.5, 9
 # On CUDA, where graphs keep what passes: not as closely measured.
 CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6
 RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
-# Allocators keep a little more than they hand out.
-USABLE = 0.95
+USABLE = 0.95  # allocators keep a little more than they hand out
 # Advice by what needs most of an agent's memory.
 SMALLER = {
     "network": "smaller layers (hidden) or a smaller batch-size",
@@ -89,8 +88,7 @@ class Need(NamedTuple):
         return self.agents * self.each(device) + self.fixed(device)
 
     def each(self, device: torch.device) -> int:
-        more = self.host_per_agent if device.type == "cpu" else self.graphs_per_agent
-        return self.per_agent + more
+        return self.per_agent + (self.host_per_agent if device.type == "cpu" else self.graphs_per_agent)
 
     def fixed(self, device: torch.device) -> int:
         return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
@@ -151,11 +149,10 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     kind = "memory" if device.type == "cpu" else GPU_MEMORY
     _refuse_excess(needs, needs.each(device), needs.fixed(device), free, kind, advice)
     if device.type == "cuda":
-        host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
         on_device = needs.largest in ("network", "quantiles") and not needs.snapshot_per_agent
-        largest: Largest = "replay" if on_device else needs.largest
-        on_host = needs._replace(largest=largest)
-        _refuse_excess(on_host, needs.host_per_agent_of_gpu, fixed, host_free, "host memory", advice)
+        on_host = needs._replace(largest="replay") if on_device else needs
+        host_free = free_bytes(torch.device("cpu"))
+        _refuse_excess(on_host, needs.host_per_agent_of_gpu, needs.host_fixed, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
