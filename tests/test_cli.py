@@ -537,12 +537,27 @@ def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("written", "steps"), [("100k", 100_000), ("1M", 1_000_000), ("1.5m", 1_500_000), ("2e3", 2_000)]
+    ("written", "steps"),
+    [("100k", 100_000), ("1M", 1_000_000), ("1.5m", 1_500_000), ("2e3", 2_000), ("16.1k", 16_100), ("8.2m", 8_200_000)],
 )
 def test_a_whole_number_may_have_a_suffix(written: str, steps: int) -> None:
     words = ["train", "--env", "A", "--steps", written]
     _, bound, _ = make_app().parse_args(words, exit_on_error=False, print_error=False)
     assert bound.arguments["steps"] == steps
+
+
+@pytest.mark.parametrize("written", ["1.5", "0.0001k", "infm", "nank", "1e400", "k"])
+def test_a_whole_number_is_refused_otherwise(written: str, cli: Cli) -> None:
+    code, _, said = cli("train", "--env", "A", "--steps", written)
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "whole number" in said
+
+
+def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
+    games = ("--env", "ALE/Pong-v5", "ALE/Breakout-v5", "--seeds", "1", "--replay-capacity", "1000")
+    code, out, said = cli("train", *games, "--shard", "1/2", "--plan")
+    assert (code, said) == (0, "")
+    assert "note: ALE/Breakout-v5 is Breakout by the protocol" in out
 
 
 @pytest.mark.parametrize(
@@ -555,6 +570,11 @@ def test_a_whole_number_may_have_a_suffix(written: str, steps: int) -> None:
         (
             "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
             "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
+        ),
+        ("clip_rewards = False: these", "--no-clip-rewards: these"),
+        (
+            "batch_size holds a run: write valueshare resume batch_size",
+            "batch_size holds a run: write valueshare resume batch",
         ),
         ("/tmp/eval_interval: my_step_size, steps = 0", "/tmp/eval_interval: my_step_size, steps = 0"),
     ],

@@ -278,7 +278,8 @@ def in_order(**layers: nn.Linear) -> nn.Module:
 
 def test_a_hidden_layer_that_was_registered_last_is_refused() -> None:
     network = in_order(out=nn.Linear(16, 4), first=nn.Linear(8, 32), second=nn.Linear(32, 16))
-    with pytest.raises(vs.InvalidInput, match=r"^'second' is the last .* but 'out' .* like after='out'$"):
+    message = r"^'second' is the last .* but 'out' .* write after='out'; if not, after='second'$"
+    with pytest.raises(vs.InvalidInput, match=message):
         append_mean_expansion(network, 3)
     append_mean_expansion(network, 3, after="out")
     assert [name for name, _ in network.named_buffers()] == ["out.1.scale"]
@@ -289,6 +290,12 @@ def test_as_many_actions_as_observations_are_no_reason_to_refuse(widths: tuple[i
     network = in_order(**{f"layer{i}": nn.Linear(a, b) for i, (a, b) in enumerate(pairwise(widths))})
     append_mean_expansion(network, 3)
     assert [name for name, _ in network.named_buffers()] == [f"layer{len(widths) - 2}.1.scale"]
+
+
+def test_networks_with_other_layers_between_are_not_judged() -> None:
+    squeeze = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 96), nn.Linear(96 * 9, 4))
+    append_mean_expansion(squeeze, 3)
+    assert [name for name, _ in squeeze.named_buffers()] == ["4.1.scale"]
 
 
 class Squashed(nn.Module):

@@ -73,6 +73,15 @@ def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command
     assert pl.read_parquet(tmp_path / "run" / "records")["step"].max() == 90
 
 
+def test_an_unfinished_run_is_not_extended(tmp_path: Path, cli: Cli) -> None:
+    constant = (*TINY, "--step-size-schedule", "constant", "--out", tmp_path / "run")
+    assert cli(*constant)[0] == 0
+    for manifest in (tmp_path / "run").glob("checkpoints/*/*.json"):
+        manifest.unlink()
+    code, _, err = cli(*constant, "--steps", "90")
+    assert (code, "valueshare extend" in err) == (2, False), err
+
+
 def test_extending_is_not_recommended_where_the_step_size_has_fallen_to_0(tmp_path: Path, cli: Cli) -> None:
     """CartPole's preset has a linear step size."""
     assert cli(*TINY, "--out", tmp_path / "run")[0] == 0

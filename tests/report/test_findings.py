@@ -190,6 +190,15 @@ def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
         assert warning(enough, *envs) == []
 
 
+def test_each_comparison_has_its_own_number_of_seeds_that_are_enough() -> None:
+    scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in ("A", "B") for k in (0.0, 4.0) for seed in range(5)}
+    scores |= {("A", "ib-dqn", 8.0, seed): [float(seed)] * 2 for seed in range(12)}
+    verdict = find_verdict(data_of(scores))
+    assert [one.enough_seeds for one in verdict.comparisons] == [5, 10]
+    assert verdict.few_seeds == ["Intervals of 5 seeds are too narrow: run at least 10."]  # of k = 8: 5 of DQN on A
+    assert not verdict.has_one_seed
+
+
 def test_names_with_commas_are_told_apart() -> None:
     scores = {
         ("Here", f"{algorithm} run={run}", k, seed): [base + seed] * 2

@@ -49,7 +49,7 @@ def test_one_seed_is_noted_once_and_not_beside_the_verdict() -> None:
         notes = performance_profile(run_auc(data.main).table, [0.0], resamples=RESAMPLES).notes
         verdict = find_verdict(data)
         merged = merged_notes(notes, data.variants)
-        return merged, merged_notes(notes, data.variants, one_seed=verdict.fewest_seeds == 1)
+        return merged, merged_notes(notes, data.variants, one_seed=verdict.has_one_seed)
 
     assert noted(TWO) == (["one seed each of DQN and IB-DQN(4): no interval"], [])
     alone = {key: own for key, own in TWO.items() if key[1] == "dqn"}

@@ -116,7 +116,7 @@ def test_the_last_line_has_the_rate_of_the_whole_run() -> None:
     clock.now = 40.0
     shown.on_phase(TWO, 1_000, empty)
     last = file.getvalue().splitlines()[-1]
-    assert last.endswith("2 agents at step 1,000 of 1,000 | 110 agent-steps/s over the whole run")
+    assert last.endswith("2 agents at step 1,000 of 1,000 | 110 agent-steps/s on average")
 
 
 def test_the_last_frame_of_a_stopped_run_shows_its_checkpoint() -> None:

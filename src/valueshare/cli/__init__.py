@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
@@ -144,11 +145,11 @@ def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
 
 def _as_integer(token: Token) -> Token:
     """A token of a whole number without exponent and point; 100k is 100,000 and 1.5m is 1,500,000."""
-    factor = {"k": 1e3, "m": 1e6}.get(token.value[-1:].lower(), 1)
+    factor = {"k": 1_000, "m": 1_000_000}.get(token.value[-1:].lower(), 1)
     if factor == 1 and not any(sign in token.value for sign in ".eE"):
         return token
-    with suppress(ValueError, OverflowError):
-        number = float(token.value if factor == 1 else token.value[:-1]) * factor
-        if number.is_integer() and abs(number) < 2**53:
+    with suppress(InvalidOperation, OverflowError):  # Infinity is too large for an integer
+        number = Decimal(token.value if factor == 1 else token.value[:-1]) * factor
+        if abs(number) < 2**53 and number == int(number):
             return token.evolve(value=str(int(number)))
     raise CoercionError(token=token, target_type=int)

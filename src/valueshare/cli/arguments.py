@@ -76,9 +76,11 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
 
-# Not in paths, quoted names and labels like step_size=0.1.
+# Not in paths and folders, quoted names and labels like step_size=0.1.
 _NAMES = "|".join(name for name in SETTINGS if "_" in name)
-_SETTING = re.compile(rf"(?<![\w./'\"-])(?P<name>{_NAMES})(?![\w./'\"=-])(?P<value> = ('(?P<word>[^']*)')?)?")
+_BEFORE = r"""(?<![\w./'"-])(?<!resume )(?<!extend )(?<!report )"""
+_AFTER = r"""(?![\w./'"=-])(?! holds| is )"""
+_SETTING = re.compile(rf"{_BEFORE}(?P<name>{_NAMES}){_AFTER}(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -101,7 +103,10 @@ def with_options(text: str) -> str:
         return text
 
     def written(found: re.Match[str]) -> str:
-        return f"--{found['name'].replace('_', '-')}" + (f" {found['word'] or ''}" if found["value"] else "")
+        name = found["name"].replace("_", "-")
+        if found["switch"]:
+            return f"--{name}" if found["switch"] == "True" else f"--no-{name}"
+        return f"--{name}" + (f" {found['word'] or ''}" if found["value"] else "")
 
     return _SETTING.sub(written, text)
 

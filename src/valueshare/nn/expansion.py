@@ -94,10 +94,11 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     if after is None:
         after = next(reversed(linears))
         _refuse_dueling(linears, after)
-        _refuse_hidden_layer(linears, after)
+        if all(isinstance(m, nn.Linear) for m in modules.values() if _has_parameters(m)):
+            _refuse_hidden_layer(linears, after)
         following = list(modules.values())[list(modules).index(after) + 1 :]
         for other in following:
-            if next(other.parameters(recurse=False), None) is not None:
+            if _has_parameters(other):
                 raise InvalidInput(
                     f"{type(other).__name__} comes after the last linear layer {after!r}: name the layer of the "
                     "action-values with after"
@@ -128,6 +129,11 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     return module
 
 
+def _has_parameters(module: nn.Module) -> bool:
+    """Whether it has parameters of its own, beside those of its submodules."""
+    return next(module.parameters(recurse=False), None) is not None
+
+
 def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
     """Refuse to guess in a network with a value stream beside its last layer: modules do not tell what is centred."""
     values = [path for path, linear in linears.items() if linear.out_features == 1 and path != last]
@@ -141,20 +147,15 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
 def _refuse_hidden_layer(linears: dict[str, nn.Linear], last: str) -> None:
     """Refuse a last layer whose outputs another layer seems to read: modules come in the order of registration.
 
-    By its width, that layer can read the outputs of the last one. It could also be the first layer of a network that
-    has as many actions as observations; but then a chain of layers leads from it to the last one.
+    That layer takes as many inputs as the last one has outputs, and no layer takes as many as it has outputs itself.
+    Only networks of linear layers are judged: elsewhere, other layers may be between two of them.
     """
-    readers = [path for path, linear in linears.items() if linear.in_features == linears[last].out_features]
-    for path in readers:
-        reached = {path}
-        while (
-            more := {b for a in reached for b in linears if linears[a].out_features == linears[b].in_features} - reached
-        ):
-            reached |= more
-        if last not in reached:
+    inputs = {linear.in_features for linear in linears.values()}
+    for path, linear in linears.items():
+        if linear.in_features == linears[last].out_features and linear.out_features not in inputs:
             raise InvalidInput(
                 f"{last!r} is the last linear layer in the order of registration, but {path!r} takes as many inputs as "
-                f"it has outputs and seems to follow it: name the layer of the action-values, like after={path!r}"
+                f"it has outputs: if {path!r} follows it, write after={path!r}; if not, after={last!r}"
             )
 
 

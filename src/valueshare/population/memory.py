@@ -75,7 +75,7 @@ class Need(NamedTuple):
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
     @property
-    def host_per_agent_of_gpu(self) -> int:
+    def host_per_agent_on_cuda(self) -> int:
         """Bytes in the host's memory where the device is a GPU."""
         return self.host_per_agent + self.snapshot_per_agent
 
@@ -152,7 +152,7 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
         on_device = needs.largest in ("network", "quantiles") and not needs.snapshot_per_agent
         on_host = needs._replace(largest="replay") if on_device else needs
         host_free = free_bytes(torch.device("cpu"))
-        _refuse_excess(on_host, needs.host_per_agent_of_gpu, needs.host_fixed, host_free, "host memory", advice)
+        _refuse_excess(on_host, needs.host_per_agent_on_cuda, needs.host_fixed, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
@@ -170,7 +170,7 @@ def most_agents(needs: Need, device: torch.device, room: int, host_room: int) ->
     fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
     fit = int((USABLE * room - fixed) // needs.each(device))
     if device.type == "cuda":
-        each = needs.host_per_agent_of_gpu
+        each = needs.host_per_agent_on_cuda
         host = int(USABLE * host_room - (host_bytes(needs) - needs.agents * each))
         fit = min(fit, int(host // each))
     return max(0, fit)
@@ -179,7 +179,7 @@ def most_agents(needs: Need, device: torch.device, room: int, host_room: int) ->
 def host_bytes(needs: Need) -> int:
     """The host memory of a population on a GPU, in a process of its own."""
     fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
-    return needs.agents * needs.host_per_agent_of_gpu + needs.host_fixed + fixed
+    return needs.agents * needs.host_per_agent_on_cuda + needs.host_fixed + fixed
 
 
 def process_bytes(needs: Need) -> int:

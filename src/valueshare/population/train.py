@@ -177,9 +177,10 @@ def writes_in_background(population: Population, replay: Transitions) -> bool:
     """Whether a checkpoint is a copy of the state, written while the next phase trains.
 
     Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training. Nor with
-    frames: they are too large to copy, and are packed from the replay itself.
+    frames: they are too large to copy, and are packed from the replay itself. Nor with environments in JAX: callbacks
+    come when a checkpoint is written, and must not run other programs of JAX during a phase.
     """
-    return population.device.type == "cuda" and not transitions.holds_frames(replay)
+    return population.device.type == "cuda" and population.env.backend != "jax" and not transitions.holds_frames(replay)
 
 
 def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:

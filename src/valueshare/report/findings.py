@@ -67,6 +67,20 @@ class Comparison(NamedTuple):
             return self.difference.sign_relative_to(0.0)
         return self.improvement.sign_relative_to(0.5)
 
+    @property
+    def fewest_seeds(self) -> int:
+        """Of an environment, of x or y."""
+        return int(min(*self.envs["runs_x"], *self.envs["runs_y"]))
+
+    @property
+    def most_seeds(self) -> int:
+        return int(max(*self.envs["runs_x"], *self.envs["runs_y"]))
+
+    @property
+    def enough_seeds(self) -> int:
+        """For an interval to be trusted; with several environments, half as many per environment."""
+        return FEW_SEEDS if self.envs.height == 1 else FEW_SEEDS // 2
+
 
 class Verdict(NamedTuple):
     """Every comparison, and sentences on those that cannot be made."""
@@ -101,19 +115,21 @@ class Verdict(NamedTuple):
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
     @property
-    def fewest_seeds(self) -> int | None:
-        """Of an environment, on either side of a comparison."""
-        return min((min(*one.envs["runs_x"], *one.envs["runs_y"]) for one in self.comparisons), default=None)
+    def has_one_seed(self) -> bool:
+        """Whether everything that is compared has a single seed."""
+        return bool(self.comparisons) and all(one.most_seeds == 1 for one in self.comparisons)
 
     @property
     def few_seeds(self) -> list[str]:
-        """A warning where a comparison has few seeds. With several environments, half as many are enough."""
-        seeds, one_environment = self.fewest_seeds, any(one.envs.height == 1 for one in self.comparisons)
-        enough = FEW_SEEDS if one_environment else FEW_SEEDS // 2
-        if seeds is None or seeds >= enough:
+        """A warning of the comparison with the fewest seeds, if they are few."""
+        few = [one for one in self.comparisons if one.fewest_seeds < one.enough_seeds]
+        if not few:
             return []
-        what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
-        return [f"{what}: run at least {enough}."]
+        one = min(few, key=lambda one: one.fewest_seeds)
+        what = "One seed has no interval"
+        if one.fewest_seeds > 1:
+            what = f"Intervals of {one.fewest_seeds} seeds are too narrow"
+        return [f"{what}: run at least {one.enough_seeds}."]
 
 
 def find_verdict(data: ReportData, names: Sequence[str] = ()) -> Verdict:

@@ -140,7 +140,7 @@ class Display:
             words.append(COMPILING)
         (began, done), now = self._resumed_from, self._clock()
         if self._done() == self._total() and now > began:  # of populations at once, the last one ended alone
-            words.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s over the whole run")
+            words.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
         elif (rate := self.agent_steps_per_second()) and (left := self.seconds_left()) is not None:
             words += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
         return " | ".join(words)

@@ -50,6 +50,7 @@ class ProgressFile:
         self._began = clock()
         self._due = self._began
         self._phases, self._evaluations = before.phases, before.evaluations
+        self._step = 0
         self.write(before.step)  # an attempt counts from its start
 
     def is_due(self) -> bool:
@@ -57,8 +58,9 @@ class ProgressFile:
 
     def write(self, step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
         """Write the step; `evaluated`: an evaluation there has just ended, and replaces that of an earlier attempt."""
-        if phases is not None:
-            self._phases = phases
+        if phases is not None:  # the next phase may have begun before the checkpoint of this one was written
+            self._phases, step = phases, max(step, self._step)
+        self._step = step
         now = self._clock()
         self._due = now + WRITE_SECONDS
         seconds = round(self._earlier + now - self._began, 3)

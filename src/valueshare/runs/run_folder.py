@@ -71,11 +71,11 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     wanted = config(plan)
     other = difference(stored, wanted, lambda: (open_plan(folder).agents, plan.agents))
     if other is not None:
-        steps = extension_steps(stored, wanted)
+        steps = extension_steps(stored, wanted) if is_finished(folder, open_plan(folder), copied=copied) else None
         longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
         raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
     if (folder / LOCK).is_file() and not copied:
-        with suppress(PermissionError), lock_run(folder):  # raises `Taken` while another process trains it
+        with suppress(PermissionError), lock_run(folder):  # raises `LockHeld` while another process trains it
             pass
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,8 +124,14 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     alive: list[int] = []
     original = training_loop._host_copies
 
+    def count() -> int:
+        return sum(copy() is not None for copy in copies)
+
     def host_copies(tensors: Any) -> Any:
-        alive.append(sum(copy() is not None for copy in copies))
+        patience = time.monotonic() + 0.1  # the thread drops its arguments a moment after its result is there
+        while count() and time.monotonic() < patience:
+            time.sleep(0.001)
+        alive.append(count())
         made = original(tensors)
         copies.extend(map(weakref.ref, made.values()))
         return made
@@ -134,7 +141,7 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
         sizes.append(sum(tensor.nbytes for tensor in (*tensors.values(), *columns)))
         if phase == 1:
             assert phase_2_ended.wait(SECONDS)
-            time.sleep(0.2)
+            time.sleep(0.5)
         saving.save(paths, phase, identity, tensors, records, added)
 
     monkeypatch.setattr(training_loop, "_host_copies", host_copies)
@@ -260,12 +267,18 @@ def test_a_command_that_is_ended_at_once_finishes_the_file_and_reports_nothing(
 
 
 @pytest.mark.parametrize(
-    ("device", "frames", "in_background"), [("cpu", False, False), ("cuda", False, True), ("cuda", True, False)]
+    ("device", "backend", "frames", "in_background"),
+    [
+        ("cpu", "envpool", False, False),
+        ("cuda", "envpool", False, True),
+        ("cuda", "ale", True, False),
+        ("cuda", "jax", False, False),
+    ],
 )
 def test_where_checkpoints_are_written_in_the_background(
-    monkeypatch: pytest.MonkeyPatch, device: str, frames: bool, in_background: bool
+    monkeypatch: pytest.MonkeyPatch, device: str, backend: str, frames: bool, in_background: bool
 ) -> None:
     monkeypatch.setattr(transitions, "holds_frames", lambda replay: frames)
-    population: Any = type("Population", (), {"device": torch.device(device)})
+    population: Any = SimpleNamespace(device=torch.device(device), env=SimpleNamespace(backend=backend))
     replay: Any = None
     assert training_loop.writes_in_background(population, replay) == in_background

@@ -1,6 +1,6 @@
 """Figures over all games: interquartile means, sample efficiency, and performance profiles.
 
-The tables are those of `draw_iqm_curves` and `performance_profile` in `valueshare.analysis`.
+The tables are those of `iqm_curves` and `performance_profile` in `valueshare.analysis`.
 """
 
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ def results_page(
     notes = dict.fromkeys(note for notes in each for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
-    merged = merged_notes(notes, data.variants, one_seed=verdict.fewest_seeds == 1)
+    merged = merged_notes(notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
     names = short_names([source.path for source in results.about])
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
@@ -99,7 +99,7 @@ def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldO
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
     lines = [*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning]
     if (first := next((line for line in lines if "AUC" in line), None)) is not None:
-        explained = re.sub("(mean )?AUC", "mean score over training (AUC)", first, count=1)
+        explained = re.sub(r"(mean )?((\S+-normalized )?)AUC", r"mean \2score over training (AUC)", first, count=1)
         lines[lines.index(first)] = explained
     return tuple(lines)
 
