@@ -34,7 +34,7 @@ class Output:
 
     def add(self, row: Row) -> None:
         if not self.rows and not self.as_json:
-            print(_columns("part", "ms", f"{self.unit}/s", "of limit", "limit"), flush=True)
+            print(_columns("part", "time", f"{self.unit}/s", "of limit", "limit; notes"), flush=True)
         self.rows.append(row)
         if not self.as_json:
             print(shown(row), flush=True)
@@ -53,7 +53,7 @@ def shown(row: Row) -> str:
     """A row as a line of text."""
     rate = "" if row.rate is None else f"{row.rate:,.0f}"
     share = "" if row.share is None else _digits(row.share, 2)
-    return _columns(row.part, _digits(row.ms, 3), rate, share, "; ".join(filter(None, (row.limit, row.note))))
+    return _columns(row.part, _time(row.ms), rate, share, "; ".join(filter(None, (row.limit, row.note))))
 
 
 def versions_line(device: str = "cpu") -> str:
@@ -78,5 +78,12 @@ def _digits(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if value >= 10 ** (1 - decimals) else f"{value:.2g}"
 
 
-def _columns(part: str, ms: str, rate: str, share: str, limit: str) -> str:
-    return f"{part:<34}{ms:>12}{rate:>16}{share:>10}  {limit}".rstrip()
+def _time(ms: float) -> str:
+    """In the largest unit of which it is at least one."""
+    units = {"s": 1e-3, "ms": 1.0, "µs": 1e3, "ns": 1e6}
+    unit = next((unit for unit, per_ms in units.items() if ms * per_ms >= 1), "ns")
+    return f"{ms * units[unit]:,.4g} {unit}"
+
+
+def _columns(part: str, time: str, rate: str, share: str, limit: str) -> str:
+    return f"{part:<34}{time:>12}{rate:>16}{share:>10}  {limit}".rstrip()

@@ -53,10 +53,10 @@ def run(as_json: bool = False) -> None:
 
     output = Output("tabular", "timesteps", as_json=as_json)
     output.say(
-        f"{study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the plain "
-        f"learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
+        f"{available_cores()} threads; {study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the "
+        f"plain learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
     )
-    output.add(Row(f"gridworld alone, {available_cores()} threads", 1e3 / limit, limit))
+    output.add(Row(WALK, 1e3 / limit, limit))
     note = f"{_mean_and_error(same)} episodes, {fast / slow:,.0f} x the plain learner"
     output.add(Row("valueshare.sweep", 1e3 / fast, fast, WALK, fast / limit, note))
     note = f"{_mean_and_error(plain)} episodes"
