@@ -7,6 +7,7 @@ import torch
 
 from valueshare.benchmarks import import_time
 from valueshare.benchmarks.limits import Speed, Work, measured_speed, update_work
+from valueshare.benchmarks.output import Row, shown
 from valueshare.benchmarks.population import PARTS, Timing, rows_of
 from valueshare.population.state import initial_state, make_population
 from valueshare.runs.planning import make_plan
@@ -62,3 +63,10 @@ def test_json_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["part", "ms", "imports/s", "of", "limit", "limit"]
     assert lines[3].split()[:5] == ["import", "valueshare", "250.000", "4", "0.80"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(1e-5, "10 ns"), (0.0034, "3.4 µs"), (3.9041, "3.904 ms"), (4200.0, "4.2 s"), (0.0, "0 ns")]
+)
+def test_a_time_has_the_unit_that_it_needs(ms: float, text: str) -> None:
+    assert f" {text} " in shown(Row("part", ms, 1.0))

@@ -27,13 +27,11 @@ ENVIRONMENT_BYTES = {"envpool": 125_000, "gymnasium": 100_000, "ale": 1_500_000,
 SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
-# A new process with all libraries, as a worker is: 595 MB with PyTorch 2.12 and EnvPool.
-PROCESS_BYTES = 600_000_000
+PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
 # While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
 # layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
 ACTIVATIONS, WEIGHTS, PAIRS = 1.35, 4.5, 9
-# On CUDA, where graphs keep what passes: not as closely measured.
-CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6
+CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6  # graphs keep what passes; not as closely measured
 RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
 USABLE = 0.95  # allocators keep a little more than they hand out
 # Advice by what needs most of an agent's memory.
@@ -41,11 +39,12 @@ SMALLER = {
     "network": "smaller layers (hidden) or a smaller batch-size",
     "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch-size",
     "replay": "a smaller replay-capacity or another replay-device",
+    "checkpoint": "smaller layers (hidden) or a smaller checkpoint-interval",
     "environments": "fewer eval-envs",
     "records": "fewer evaluations (a larger eval-interval)",
 }
 GPU_MEMORY = "GPU memory"
-Largest = Literal["network", "quantiles", "replay", "environments", "records"]
+Largest = Literal["network", "quantiles", "replay", "checkpoint", "environments", "records"]
 
 
 class DoesNotFit(InvalidInput):
@@ -123,6 +122,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     if spec.settings.replay_device == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
+    in_background = spec.env_spec.backend != "jax" and not transitions.holds_frames(state.replay)
     sizes: dict[Largest, int] = {
         "quantiles" if population.algorithm.quantile_counts.learn else "network": others + learning,
         "replay": rings + saving,
@@ -137,7 +137,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
         replay_device=spec.settings.replay_device,
         largest=max(sizes, key=lambda name: sizes[name]),
         graphs_per_agent=max(0, on_cuda - learning),
-        snapshot_per_agent=0 if transitions.holds_frames(state.replay) else others + (0 if on_host else columns),
+        snapshot_per_agent=others + (0 if on_host else columns) if in_background else 0,
         held=host_memory.resident_bytes(),
     )
 
@@ -146,13 +146,14 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     """Refuse a population that does not fit, with advice; return a line of needed and free."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
-    kind = "memory" if device.type == "cpu" else GPU_MEMORY
-    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, kind, advice)
-    if device.type == "cuda":
-        on_device = needs.largest in ("network", "quantiles") and not needs.snapshot_per_agent
-        on_host = needs._replace(largest="replay") if on_device else needs
+    on_cuda = device.type == "cuda"
+    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, GPU_MEMORY if on_cuda else "memory", advice)
+    if on_cuda:
+        on_gpu = needs.largest in ("network", "quantiles")
+        copied = needs.snapshot_per_agent > needs.host_per_agent
+        needs = needs._replace(largest="checkpoint" if copied else "replay" if on_gpu else needs.largest)
         host_free = free_bytes(torch.device("cpu"))
-        _refuse_excess(on_host, needs.host_per_agent_on_cuda, needs.host_fixed, host_free, "host memory", advice)
+        _refuse_excess(needs, needs.host_per_agent_on_cuda, needs.host_fixed, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
@@ -196,8 +197,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _refuse_excess(needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None) -> None:
-    agents = needs.agents
-    if free is None or agents * each + fixed <= USABLE * free:
+    if free is None or (agents := needs.agents) * each + fixed <= USABLE * free:
         return
     fit = max(0, int((USABLE * free - fixed) // each))
     if advice is None:
