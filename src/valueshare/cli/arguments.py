@@ -79,7 +79,7 @@ LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS[
 # Not in paths and folders, quoted names and labels like step_size=0.1.
 _NAMES = "|".join(name for name in SETTINGS if "_" in name)
 _BEFORE = r"""(?<![\w./'"-])(?<!resume )(?<!extend )(?<!report )"""
-_AFTER = r"""(?![\w./'"=-])(?! holds| is )"""
+_AFTER = r"""(?![\w./'"=-])(?! holds| is being)"""
 _SETTING = re.compile(rf"{_BEFORE}(?P<name>{_NAMES}){_AFTER}(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
