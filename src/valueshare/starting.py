@@ -25,8 +25,8 @@ from valueshare.runs.plan_text import plan_listing, plan_summary
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
-from valueshare.runs.storage.copies import refuse_foreign_files, refuse_new_run, working_copy
-from valueshare.runs.storage.leases import leased
+from valueshare.runs.storage.copies import refuse_new_run, refuse_other_files, working_copy
+from valueshare.runs.storage.leases import leased, remove_abandoned
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
 from valueshare.runs.variants import label, shown_score, variant_scores
@@ -66,7 +66,7 @@ def start(
     if _is_resumed(plan, location, execution):
         return resume_run(location, execution, command)
     with _working_copy(location, execution) as copy:
-        refuse_foreign_files(copy)
+        refuse_other_files(copy)
         run_folder.refuse_existing_run(copy.folder, plan, copied=copy.is_remote)
         execution.poll_stop()
         with (
@@ -216,7 +216,9 @@ def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractCo
 def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
     """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
     records = run_folder.read_records(copy.folder)
-    if not copy.is_remote:
+    if copy.is_remote:  # its driver may have been killed after the last manifest was sent
+        remove_abandoned(copy.store, lambda line: print_lines(execution.console, line))
+    else:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
         with suppress(OSError, InvalidInput), lock_run(copy.folder):
             run_folder.remove_old_checkpoints(copy.folder, plan)
@@ -262,6 +264,7 @@ def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: 
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// exists only in this process: leave out workers")
     with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
+        copy.store.delete_partial_files()
         begin()
         copy.push()
         poll_stop = execution.poll_stop

@@ -47,11 +47,11 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         q: Tensor = network(frames.float() / 255)
         return q
 
-    def act(seen: Tensor) -> int:
+    def act(obs: Tensor) -> int:
         if rng.random() < EPSILON:
             return int(rng.integers(ACTIONS))
         with torch.no_grad():
-            return int(values(online, seen.unsqueeze(0)).argmax())
+            return int(values(online, obs.unsqueeze(0)).argmax())
 
     def update(stored: int) -> None:
         chosen = rng.integers(stored, size=BATCH_SIZE)
@@ -66,24 +66,24 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         loss.backward()
         optimizer.step()
 
-    seen = on_device(env.reset(seed=0)[0])
+    obs = on_device(env.reset(seed=0)[0])
     began, deadline, t = 0.0, float("inf"), 0
     while time.perf_counter() < deadline:
         if t == warm_up:
             synchronize(device)
             began = time.perf_counter()
             deadline = began + seconds
-        action = act(seen)
+        action = act(obs)
         frames, reward, terminated, truncated, _ = env.step(np.array([index[action]]))
-        following = on_device(frames)
+        next_obs = on_device(frames)
         row = t % REPLAY
-        before[row], after[row] = seen, following
+        before[row], after[row] = obs, next_obs
         actions[row] = action
         numbers[:, row] = np.sign(reward[0]), 0.0 if terminated[0] else DISCOUNT
         if terminated[0] or truncated[0]:  # the step after an end is the reset
-            seen = on_device(env.step(np.zeros(1, np.int64))[0])
+            obs = on_device(env.step(np.zeros(1, np.int64))[0])
         else:
-            seen = following
+            obs = next_obs
         t += 1
         if t % TARGET_UPDATE_INTERVAL == 0:
             target.load_state_dict(online.state_dict())

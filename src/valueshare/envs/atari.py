@@ -147,11 +147,11 @@ class AtariEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = bool(self._groups) and self._sent is None
-        chosen = self._checked_actions(actions, np.int32, is_ready=is_ready)
-        if chosen.view(np.uint32).max() >= self.spec.actions:  # which negative ones are as well
+        checked = self._checked_actions(actions, np.int32, is_ready=is_ready)
+        if checked.view(np.uint32).max() >= self.spec.actions:  # which negative ones are as well
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
         moving = self._groups if active is None else self._moving(active)
-        sent = self.emulator_actions(chosen) if self._renamed else chosen
+        sent = self.emulator_actions(checked) if self._renamed else checked
         for group in moving:
             group.vector.send(sent[group.place])
         self._sent = moving

@@ -93,10 +93,10 @@ class Environments(Protocol):
         """For `send`: a copy of the actions [E]. `is_ready` means reset, and no result left to be received."""
         if not is_ready:
             raise RuntimeError("send follows reset or receive")
-        chosen = np.array(actions, dtype)
-        if chosen.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
-        return chosen
+        checked = np.array(actions, dtype)
+        if checked.shape != (self.count,):
+            raise RuntimeError(f"actions of shape {checked.shape} for {self.count} environments")
+        return checked
 
     def _under_way(self, sent: T | None) -> T:
         """For `receive`: the step that was sent."""

@@ -105,10 +105,10 @@ class EnvPoolEnvironments(Environments):
         # A pool that is asked for a result that nothing was sent for waits for ever.
         is_ready = self._pool is not None and self._sent is None
         numbers = self._checked_actions(actions, np.int64, is_ready=is_ready)
-        chosen = self._actions[numbers]  # [E], or [E, d] where they are bins
+        sent = self._actions[numbers]  # [E], or [E, d] where they are bins
         rows = self._all if active is None else np.flatnonzero(active).astype(np.int32)
         if rows.size:
-            self._pool.send(chosen if active is None else chosen[rows], rows)
+            self._pool.send(sent if active is None else sent[rows], rows)
         self._sent = rows
 
     def receive(self) -> StepResult:
@@ -122,8 +122,8 @@ class EnvPoolEnvironments(Environments):
             reward = np.zeros(self.count, np.float32)
             terminated, truncated = np.zeros((2, self.count), np.bool_)
             if rows.size:
-                seen, reward[rows], terminated[rows], truncated[rows], _ = self._pool.recv()
-                final[rows] = encoded(self.spec, seen)
+                obs, reward[rows], terminated[rows], truncated[rows], _ = self._pool.recv()
+                final[rows] = encoded(self.spec, obs)
             self._elapsed[rows] += 1
         if self.spec.episode_limit is not None:
             # An environment that is not stepped was reset if it ended, so it is below its limit.

@@ -96,8 +96,8 @@ class CheckedEnvironment:
     def step(self, action: int) -> tuple[NDArray[Any], np.float32, bool, bool]:
         """Observation, reward, terminated, and truncated where it is not terminated."""
         try:
-            seen, reward, terminated, truncated = self._stepped(action)
-            observation, got = self._checked(seen, "step"), np.float32(float(reward))
+            obs, reward, terminated, truncated = self._stepped(action)
+            observation, got = self._checked(obs, "step"), np.float32(float(reward))
         except EnvironmentFailed:
             raise
         except RAISED as error:
@@ -120,7 +120,7 @@ class CheckedEnvironment:
         # An array is a copy, which the environment may change.
         own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
         try:
-            seen, reward, terminated, truncated, _ = self._env.step(own_action)
+            obs, reward, terminated, truncated, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
             if (returned := _wrong_step_tuple(error)) is None:
                 raise
@@ -130,7 +130,7 @@ class CheckedEnvironment:
                 raise self._invalid_return(
                     f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}"
                 )
-        return seen, reward, bool(terminated), bool(truncated)
+        return obs, reward, bool(terminated), bool(truncated)
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -179,9 +179,9 @@ class GymnasiumEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = bool(self._envs) and self._sent is None
-        chosen = self._checked_actions(actions, np.int64, is_ready=is_ready).tolist()
+        checked = self._checked_actions(actions, np.int64, is_ready=is_ready).tolist()
         rows = range(self.count) if active is None else np.flatnonzero(active).tolist()
-        self._sent = chosen, rows
+        self._sent = checked, rows
 
     def receive(self) -> StepResult:
         (actions, rows), self._sent = self._under_way(self._sent), None

@@ -89,9 +89,9 @@ class GymnaxEnvironments(Environments):
         return np.asarray(self.reset_on_device(seeds))
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        chosen = self._checked_actions(actions, np.int32, is_ready=True)  # or `send_on_device` refuses
+        checked = self._checked_actions(actions, np.int32, is_ready=True)  # or `send_on_device` refuses
         put = _jax().device_put
-        self.send_on_device(put(chosen, self._device), None if active is None else put(active, self._device))
+        self.send_on_device(put(checked, self._device), None if active is None else put(active, self._device))
 
     def receive(self) -> StepResult:
         return StepResult(*(np.asarray(array) for array in self.receive_on_device()))
@@ -151,9 +151,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
         parts = [game.reset(game_keys[game.rows]) for game in games]
-        observation = scattered(
-            [game.image(seen) for game, (seen, _) in zip(games, parts, strict=True)], no_observation
-        )
+        observation = scattered([game.image(obs) for game, (obs, _) in zip(games, parts, strict=True)], no_observation)
         return BatchState(
             tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation
         )
@@ -170,13 +168,13 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         rows = jnp.zeros(len(env_ids), jnp.float32)
         terminated = scattered([result.terminated for _, result in parts], rows).astype(bool) & active
         truncated = scattered([result.truncated for _, result in parts], rows).astype(bool) & active & ~terminated
-        seen = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
+        mask = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
         stepped = StepResult(
-            jnp.where(seen, scattered([r.observation for _, r in parts], batch.observation), batch.observation),
+            jnp.where(mask, scattered([r.observation for _, r in parts], batch.observation), batch.observation),
             jnp.where(active, scattered([r.reward for _, r in parts], rows), 0.0),
             terminated,
             truncated,
-            jnp.where(seen, scattered([r.final_observation for _, r in parts], batch.observation), batch.observation),
+            jnp.where(mask, scattered([r.final_observation for _, r in parts], batch.observation), batch.observation),
         )
         action = jnp.where(active, actions, batch.action)
         return BatchState(tuple(state for state, _ in parts), batch.keys, steps, action, stepped.observation), stepped
@@ -202,20 +200,20 @@ class _Game:
         return jnp.pad(jnp.moveaxis(observation, -1, 1), ((0, 0), (0, empty), (0, 0), (0, 0)))
 
     def reset(self, keys: Any) -> tuple[Any, Tree]:
-        seen, state = _jax().vmap(self.env.reset_env, in_axes=(0, None))(keys, self.params)
-        return seen, _without_weak_types(state)
+        obs, state = _jax().vmap(self.env.reset_env, in_axes=(0, None))(keys, self.params)
+        return obs, _without_weak_types(state)
 
     def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, StepResult]:
         """One step, with a reset where an episode ended; environments that are not active keep their state."""
         jax = _jax()
-        seen, after, reward, terminated, truncated, info = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))(
+        obs, after, reward, terminated, truncated, info = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))(
             keys, state, actions, self.params
         )
 
         def where_active(new: Any, old: Any) -> Any:
             return jax.numpy.where(active.reshape(-1, *(1,) * (old.ndim - 1)), new, old).astype(old.dtype)
 
-        result = StepResult(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
+        result = StepResult(self.image(obs), reward, terminated, truncated, self.image(info["final_observation"]))
         return jax.tree.map(where_active, after, state), result
 
 

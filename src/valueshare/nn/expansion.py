@@ -148,7 +148,7 @@ def _refuse_hidden_layer(linears: dict[str, nn.Linear], last: str) -> None:
     """Refuse a last layer whose outputs another layer seems to read: modules come in the order of registration.
 
     That layer takes as many inputs as the last one has outputs, and no layer takes as many as it has outputs itself.
-    Only networks of linear layers are judged: elsewhere, other layers may be between two of them.
+    Only networks of linear layers are judged: in others, another layer may be between two linear ones.
     """
     inputs = {linear.in_features for linear in linears.values()}
     for path, linear in linears.items():

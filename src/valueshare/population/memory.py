@@ -149,9 +149,9 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     on_cuda = device.type == "cuda"
     _refuse_excess(needs, needs.each(device), needs.fixed(device), free, GPU_MEMORY if on_cuda else "memory", advice)
     if on_cuda:
-        on_gpu = needs.largest in ("network", "quantiles")
+        only_on_gpu = needs.largest in ("network", "quantiles")
         copied = needs.snapshot_per_agent > needs.host_per_agent
-        needs = needs._replace(largest="checkpoint" if copied else "replay" if on_gpu else needs.largest)
+        needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
         host_free = free_bytes(torch.device("cpu"))
         _refuse_excess(needs, needs.host_per_agent_on_cuda, needs.host_fixed, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"

@@ -24,7 +24,8 @@ from valueshare.report.page.live import PageUpdater
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
-from valueshare.runs.storage.locations import resolve_location
+from valueshare.runs.storage.leases import leased
+from valueshare.runs.storage.locations import Url, resolve_location
 from valueshare.runs.storage.remote import Copy
 from valueshare.runs.storage.stores import Store, Unreachable
 
@@ -47,6 +48,35 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def left(copies: Path) -> list[str]:
     return [path.name for above in copies.iterdir() for path in above.iterdir()]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_driver_that_is_killed_after_the_last_phase_leaves_nothing_once_the_run_is_resumed(
+    small: list[str], tmp_path: Path, cli: Cli
+) -> None:
+    there, url = tmp_path / "there", f"local://{tmp_path}/there"
+    assert cli(*small, "--out", url)[0] == 0
+    before = sorted(there.rglob("*"))
+    store = Store(Url(url))
+    leases.Lease(store).write()  # and not again
+    (there / ".lease.json.0123abcd.partial").write_text("{")
+    assert cli("resume", url)[0] == 0
+    assert sorted(there.rglob("*")) == before
+    with leased(store, lambda line: None) as alive:
+        assert cli("resume", url)[0] == 0
+        assert alive.is_held()
+
+
+def test_a_run_that_is_resumed_deletes_what_killed_uploads_have_left(
+    small: list[str], tmp_path: Path, cli: Cli
+) -> None:
+    there, url = tmp_path / "there", f"local://{tmp_path}/there"
+    assert cli(*small, "--out", url)[0] == 0
+    max(there.glob("checkpoints/*/checkpoint-*.json")).unlink()  # the last phase runs again
+    for name in (".lease.json.0123abcd.partial", "progress/.population-0.json.0123abcd.partial"):
+        (there / name).write_text("{")
+    assert cli("resume", url)[0] == 0
+    assert not list(there.rglob("*.partial"))
 
 
 def test_the_same_end_as_in_a_folder(

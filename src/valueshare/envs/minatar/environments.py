@@ -63,8 +63,8 @@ class MinAtarEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = self._is_reset and self._result is None
-        chosen = self._checked_actions(actions, np.int64, is_ready=is_ready)  # read while the caller continues
-        if (chosen.view(np.uint64) >= MINATAR_ACTIONS).any():  # as an unsigned number, one below 0 is too large as well
+        checked = self._checked_actions(actions, np.int64, is_ready=is_ready)  # read while the caller continues
+        if (checked.view(np.uint64) >= MINATAR_ACTIONS).any():  # unsigned, one below 0 is too large as well
             raise RuntimeError(f"actions are from 0 to {MINATAR_ACTIONS - 1}")
         mask = self._all if active is None else np.array(active, np.bool_)
         if mask.shape != (self.count,):
@@ -73,11 +73,11 @@ class MinAtarEnvironments(Environments):
         observation = np.empty((self.count, *MINATAR_SHAPE), np.bool_)
         self._result = StepOutput(observation, np.empty(self.count, np.float32), flags[0], flags[1], self._last)
         if not self._in_background:
-            self._advance(self._shares[0], chosen, mask, self._result)
+            self._advance(self._shares[0], checked, mask, self._result)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._shares), "minatar")
-        self._futures = [self._pool.submit(self._advance, share, chosen, mask, self._result) for share in self._shares]
+        self._futures = [self._pool.submit(self._advance, share, checked, mask, self._result) for share in self._shares]
 
     def receive(self) -> StepResult:
         observation, reward, terminated, truncated, last = self._under_way(self._result)

@@ -93,7 +93,7 @@ def make_grouped(
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
     # Steps that may run at the same time must not share memory: those of different groups, and a delayed update.
     joint = [learner.update_target]
-    joint += [step for step in (learner.stage, learner.sync_actor) if step is not None]
+    joint += [step for step in (learner.stage_batch, learner.sync_actor) if step is not None]
     if delayed:
         capture_all([learner.learn], device)
     else:

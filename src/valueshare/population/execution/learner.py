@@ -32,7 +32,7 @@ class Learner(NamedTuple):
     """The joint steps of all groups."""
 
     sample_on_host: Callable[[str, int], None] | None  # (stream, counter); None: on the device
-    stage: GraphedStep | None
+    stage_batch: GraphedStep | None
     sync_actor: GraphedStep | None  # copy the weights to those that agents act by
     learn: GraphedStep
     update_target: GraphedStep  # copy the weights, then measure on a fresh batch
@@ -83,8 +83,8 @@ def update(learner: Learner, counter: int, on_release: Callable[[], None] = _not
     """One update of every agent; `counter` is that of its random numbers (`update_counter`)."""
     if learner.sample_on_host is not None:
         learner.sample_on_host("replay", counter)
-    if learner.stage is not None:
-        learner.stage()
+    if learner.stage_batch is not None:
+        learner.stage_batch()
     if learner.delayed:
         on_release()
     learner.learn()
@@ -121,7 +121,7 @@ def make_learner(
     sync_actor = GraphedStep(partial(copy_weights, online, actor), device, compiled=False)
     return Learner(
         sample_on_host=sample_on_host,
-        stage=None if batch is None else graphed(stage_step),
+        stage_batch=None if batch is None else graphed(stage_step),
         sync_actor=sync_actor if delayed and not asynchronous else None,
         learn=graphed(partial(learn, population, state, batch, None if batch is None else step)),
         update_target=graphed(partial(update_target, population, state, history, batch if on_host else None)),

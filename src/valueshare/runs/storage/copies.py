@@ -115,7 +115,7 @@ def finished_phases(location: Location) -> str:
     return safe if any(map(is_manifest, names)) else "no phase is finished yet"
 
 
-def refuse_foreign_files(copy: Copy) -> None:
+def refuse_other_files(copy: Copy) -> None:
     """Refuse a URL with files that are not a run; download the metadata of a run there.
 
     Files that a driver sends before the configuration are not a run yet: it may have been killed then.

@@ -82,6 +82,15 @@ def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
             lease.release()
 
 
+def remove_abandoned(store: Store, on_note: Callable[[str], None]) -> None:
+    """Delete the lease of a process that was killed, and what is left of its uploads; nothing if it is alive."""
+    with suppress(InvalidInput, Unreachable):
+        if _read(store) is not None:
+            _wait_for(store, on_note)
+            store.delete(LEASE)
+            store.delete_partial_files()
+
+
 def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
     """Wait until the lease that is there, if any, is released or has expired."""
     first = _read(store)

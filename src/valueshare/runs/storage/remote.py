@@ -108,11 +108,8 @@ class Copy:
             )
 
         self.pull(wanted)
-        if self.is_remote and self.store.renames:
-            for name in self.store.sizes(f"checkpoints/{population}"):
-                if name.endswith(PARTIAL):  # of an upload that was killed
-                    with suppress(Unreachable):  # it does no harm
-                        self.store.delete(name)
+        if self.is_remote:
+            self.store.delete_partial_files(f"checkpoints/{population}")
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""

@@ -114,6 +114,14 @@ class Store:
         with suppress(_Missing):
             self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
 
+    def delete_partial_files(self, below: str = "") -> None:
+        """Delete what is left of uploads that were killed; a failure is ignored, as they do no harm."""
+        if self.renames:
+            with suppress(Unreachable):
+                for name in self.sizes(below):
+                    if name.endswith(PARTIAL):
+                        self.delete(name)
+
     @property
     def renames(self) -> bool:
         """Whether files are uploaded under a temporary name first."""
