@@ -200,7 +200,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tran --env CartPole-v1", r"there is no command 'tran': did you mean train\?"),
         ("bnech population", r"there is no command 'bnech': did you mean bench population\?"),
         ("train --env A --sede 3", r"train has no option --sede: did you mean --seeds or .*\?"),
-        ("train --env A -- --plan", r"--plan comes after --, where there are no options: write it before"),
+        ("train --env A -- --plan", r"options are not read after --: write --plan before it"),
         (
             "reproduce atari-57",
             r"'reproduce atari-57': did you mean reproduce atari57\?",

@@ -80,7 +80,7 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     """The options that are probably meant."""
     option = option.partition("=")[0]
     if option in options:
-        return f"{option} comes after --, where there are no options: write it before"
+        return f"options are not read after --: write {option} before it"
     if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
         return f"a run resumes with its own settings: leave out {option}"
     ours = canonical_name(option.lstrip("-").replace("-", "_"))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from five_phases import FIVE_PHASES, SHORT_EXPLORATION
 
 from valueshare.files import DiskFull, atomic_write
 from valueshare.population import memory
@@ -23,32 +24,17 @@ from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import saving
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import finished_phase_count
-from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import Trained, train_population
 from valueshare.replay import transitions
 from valueshare.signals import Stopped
 
-SETTINGS = TrainingSettings(
-    steps=150,  # five phases
-    checkpoint_interval=30,
-    eval_interval=30,
-    hidden=(16,),
-    batch_size=8,
-    replay_capacity=70,
-    learning_starts=10,
-    update_interval=2,
-    target_update_interval=10,
-    eval_episodes=2,
-    eval_envs=2,
-    eval_episode_limit=20,
-)
-AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0], agent_settings=AgentSettings(epsilon_steps=50))
+AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0], agent_settings=SHORT_EXPLORATION)
 SECONDS = 60.0  # at most, that one thread waits for the other
 
 
 def train(folder: Path, **options: Any) -> Trained:
-    return train_population(AGENTS, SETTINGS, directory=folder, **options)
+    return train_population(AGENTS, FIVE_PHASES, directory=folder, **options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -149,7 +135,7 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     train(tmp_path, on_evaluation=lambda step: phase_2_ended.set() if step == 90 else None)
     assert alive == [0] * 5
     assert len(copies) > 5
-    spec = PopulationSpec("population-0", AGENTS, SETTINGS, "envpool")
+    spec = PopulationSpec("population-0", AGENTS, FIVE_PHASES, "envpool")
     assert 2 * memory.need(spec).snapshot_per_agent == pytest.approx(max(sizes), rel=0.05)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from five_phases import FIVE_PHASES, SHORT_EXPLORATION
 
 from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, write_json
@@ -21,34 +22,18 @@ from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
 from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
-from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 from valueshare.schema import FORMAT, body_checksum
 
-SETTINGS = TrainingSettings(
-    steps=150,
-    checkpoint_interval=30,
-    eval_interval=30,
-    hidden=(16,),
-    batch_size=8,
-    replay_capacity=70,  # smaller than the run, and no multiple of a phase
-    learning_starts=10,
-    update_interval=2,
-    target_update_interval=10,
-    eval_episodes=2,
-    eval_envs=2,
-    eval_episode_limit=20,
-)
-OWN = AgentSettings(epsilon_steps=50)
-AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=OWN)
+AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=SHORT_EXPLORATION)
 
 
 def train(directory: Path | None, stop_after: int | None = None) -> Trained:
     """Train; with `stop_after`, until that many ticks (of training and evaluation) are over."""
     ticks = iter(range(10**9))
     stop = None if stop_after is None else lambda: next(ticks) >= stop_after
-    return train_population(AGENTS, SETTINGS, directory=directory, should_stop=stop)
+    return train_population(AGENTS, FIVE_PHASES, directory=directory, should_stop=stop)
 
 
 def assert_same(one: Trained, other: Trained) -> None:
@@ -96,7 +81,7 @@ def train_until(directory: Path, last: int) -> Trained:
     done: list[int] = []
     return train_population(
         AGENTS,
-        SETTINGS,
+        FIVE_PHASES,
         directory=directory,
         on_phase=lambda report: done.append(report.phase),
         should_stop=lambda: last in done,
@@ -184,7 +169,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     with caplog.at_level(logging.WARNING):
         resumed = train_population(
             AGENTS,
-            SETTINGS,
+            FIVE_PHASES,
             directory=tmp_path,
             on_phase=lambda report: phases.append(report.phase),
         )
@@ -223,18 +208,18 @@ def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(tmp_path: Path
             cut(CheckpointPaths(tmp_path, "population-0").manifest(2))
 
     with pytest.raises(InvalidInput, match="valueshare resume") as caught:
-        train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=damage)
+        train_population(AGENTS, FIVE_PHASES, directory=tmp_path, on_phase=damage)
     assert "\n" not in str(caught.value)
     assert_same(train(tmp_path), uninterrupted)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     train(tmp_path, stop_after=120)
-    other = dataclasses.replace(SETTINGS, batch_size=16)
+    other = dataclasses.replace(FIVE_PHASES, batch_size=16)
     with pytest.raises(InvalidInput, match="batch_size was 8 and is now 16"):
         train_population(AGENTS, other, directory=tmp_path)
     with pytest.raises(InvalidInput, match="agents"):
-        train_population(AGENTS[:2], SETTINGS, directory=tmp_path)
+        train_population(AGENTS[:2], FIVE_PHASES, directory=tmp_path)
 
 
 @pytest.mark.parametrize(("change", "version"), [(-1, "earlier"), (1, "newer")])
@@ -258,7 +243,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained, monke
 
     monkeypatch.setattr(os, "fsync", full_for_phase_2)
     with pytest.raises(DiskFull, match="finished phases are safe") as caught:
-        train_population(AGENTS, SETTINGS, directory=tmp_path)
+        train_population(AGENTS, FIVE_PHASES, directory=tmp_path)
     monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC
     assert not list(folder.glob("*-000002*"))
