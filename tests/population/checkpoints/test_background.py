@@ -165,7 +165,8 @@ tests.train(folder, on_step=steps.append)
 @pytest.mark.parametrize("file", ["replay-000001", "checkpoint-000001"])
 def test_killed_between_the_copy_and_its_publication(tmp_path: Path, expected: dict[str, bytes], file: str) -> None:
     """The phase that was being written and the one in progress are run again; neither has left records that count."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    modules = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": modules, "OMP_NUM_THREADS": "1"}
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), file], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert finished_phase_count(CheckpointPaths(tmp_path, "population-0"), 30) == 1
