@@ -1,5 +1,8 @@
 """An agent's gradient in a population against the gradient of its own module, alone."""
 
+import subprocess
+import sys
+
 import polars as pl
 import pytest
 import torch
@@ -89,6 +92,55 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
             assert parameter.grad is not None
             torch.testing.assert_close(gradients[name][p], parameter.grad)
             assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
+def test_compiled_and_eager_code_differentiate_the_same_way(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.func.grad`, which the compiler traces, and `torch.autograd.grad`: the same bits."""
+    population, state = a_population(algorithm)
+    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.quantile_counts)
+    with torch.no_grad():  # of a caller, which neither obeys
+        eager, outputs = gradients_and_losses(population, state, a_batch(), taus)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        traced, traced_outputs = gradients_and_losses(population, state, a_batch(), taus)
+    assert eager.keys() == traced.keys() == state.online.parameters.keys()
+    for name, gradient in traced.items():
+        assert torch.equal(eager[name], gradient), name
+        assert eager[name].abs().sum() > 0, name
+    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(outputs, traced_outputs, strict=True))
+
+
+def test_the_gradient_of_a_parameter_that_the_network_does_not_use_is_zero() -> None:
+    class WithUnused(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 2)
+            self.unused = nn.Parameter(torch.ones(3))
+
+    table = agent_table("CartPole-v1", "dqn", seeds=range(AGENTS))
+    spec = environment_spec("CartPole-v1", "gymnasium")
+    population = make_population(
+        populations(table)[0], SETTINGS, spec, torch.device("cpu"), lambda shape, k: WithUnused()
+    )
+    gradients, _ = gradients_and_losses(population, initial_state(population), a_batch(), None)
+    assert torch.equal(gradients["unused"], torch.zeros(AGENTS, 3))
+    assert gradients["weight"].abs().sum() > 0
+
+
+def test_training_without_compilation_does_not_import_the_compiler() -> None:
+    """Importing it takes seconds."""
+    program = """
+import sys
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.train import train_population
+
+settings = TrainingSettings(steps=40, checkpoint_interval=40, eval_interval=40, batch_size=4, learning_starts=20)
+trained = train_population(agent_table("CartPole-v1", "dqn", seeds=range(2)), settings)
+assert trained.state.updates.item() > 0
+print("torch._dynamo" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False"]
 
 
 def test_a_diverged_agent_is_frozen_and_the_others_go_on() -> None:

@@ -33,6 +33,8 @@ def initialize_(module: nn.Module, biases: Biases = Biases()) -> None:  # noqa: 
     layers = {name: m for name, m in module.named_modules() if isinstance(m, _Layer)}
     outputs = {name for name in layers if name.split(".")[-1] == "output"} or set(list(layers)[-1:])
     for name, layer in layers.items():
+        if layer.weight.is_meta:  # no numbers; PyTorch would import its compiler to draw none
+            continue
         fan_in = layer.weight[0].numel()
         nn.init.normal_(layer.weight, std=math.sqrt(1 / fan_in))
         if layer.bias is None:
