@@ -18,7 +18,7 @@ from torch.func import stack_module_state
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Algorithm, QuantileCounts, algorithm_named
+from valueshare.learning.algorithms import Algorithm, LossSettings, QuantileCounts, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.stacking import StackedNetwork, stacked_network
@@ -32,7 +32,7 @@ from valueshare.population.networks import (
     network_shape,
     shared_network,
 )
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.replay import transitions
 from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
@@ -57,18 +57,6 @@ class Keys(NamedTuple):
     evaluation_quantiles: Tensor
 
 
-class AgentHyperparameters(NamedTuple):
-    """Hyperparameters that may differ between agents, [P] each."""
-
-    k: Tensor
-    step_size: Tensor
-    discount: Tensor
-    epsilon_start: Tensor
-    epsilon_end: Tensor
-    epsilon_steps: Tensor
-    beta: Tensor
-
-
 @dataclass(frozen=True)
 class Population:
     """The fixed part of P agents."""
@@ -80,14 +68,14 @@ class Population:
     network: nn.Module  # one agent's, without weights: on the meta device
     stacked_network: StackedNetwork | None  # the same, called for all agents at once where it can be
     factory: NetworkFactory
-    hyperparameters: AgentHyperparameters
+    hyperparameters: Tensors  # [P] each: k, and those of `AgentSettings`, by name
     keys: Keys
     device: torch.device
 
     @property
     def size(self) -> int:
         """P. Not the height of the table: compiled steps ask for it, and cannot trace Polars."""
-        return self.hyperparameters.k.shape[0]
+        return self.hyperparameters["k"].shape[0]
 
     @property
     def seeds(self) -> list[int]:
@@ -97,6 +85,18 @@ class Population:
     def replay_on_host(self) -> bool:
         """Whether the host draws batches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
+
+    @property
+    def quantile_counts(self) -> QuantileCounts:
+        """Quantile samples per state; 0 for algorithms without."""
+        settings = self.settings
+        if not self.algorithm.is_quantile:
+            return QuantileCounts()
+        return QuantileCounts(settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
+
+    @property
+    def loss_settings(self) -> LossSettings:
+        return LossSettings(beta=self.hyperparameters["beta"], td_loss=self.settings.loss, kappa=self.settings.kappa)
 
     def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
@@ -145,9 +145,6 @@ def make_population(
     if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != len(specs):
         raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
     algorithm = algorithms[0]
-    if algorithm.quantile_counts.learn:
-        quantiles = (settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
-        algorithm = algorithm._replace(quantile_counts=QuantileCounts(*quantiles))
     factory = network or algorithm.build
 
     def column(name: str) -> Tensor:
@@ -163,7 +160,7 @@ def make_population(
         network=module,
         stacked_network=stacked_network(module),
         factory=factory,
-        hyperparameters=AgentHyperparameters(*(column(name) for name in AgentHyperparameters._fields)),
+        hyperparameters={name: column(name) for name in ("k", *PER_AGENT)},
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
         device=device,
     )
