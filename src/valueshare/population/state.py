@@ -5,6 +5,7 @@
 a checkpoint is a flat dictionary of them and a CUDA graph can refer to them.
 """
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +35,6 @@ from valueshare.population.networks import (
 )
 from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.replay import transitions
-from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
 
 # The relative action gap divides by the mean of this many batches' action-values.
@@ -180,11 +180,11 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     """A population before its first step; each agent's weights are drawn from its own seed.
 
     On the meta device these are shapes alone, and nothing is drawn or allocated.
-    `scratch` is the folder of a replay that is on disk.
+    `scratch` is the folder of a replay that is on disk; None: that of temporary files.
     """
     p, settings, env, device = (population.size, population.settings, population.env, population.device)
     on_host = population.replay_on_host and device.type != "meta"
-    on_disk = on_host and settings.replay_device == "disk"
+    folder = scratch or Path(tempfile.gettempdir()) if on_host and settings.replay_device == "disk" else None
     factory, shape = population.factory, network_shape(settings, env)
     modules = [
         network_on_meta(factory, shape, k).to("meta")
@@ -208,8 +208,9 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
             env.observation_shape,
             torch_dtype(env.observation_dtype),
             stack=env.stack,
+            rows=replay_rows(settings, env.stack),
             device="cpu" if on_host else device,
-            make_rows=mapped_zeros(scratch) if on_disk else transitions.zeros,
+            folder=folder,
         ),
         step=zeros(),
         updates=zeros(),
@@ -220,6 +221,18 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
     )
+
+
+def replay_rows(settings: TrainingSettings, stack: int) -> int:
+    """Rows of replay per agent: those of its capacity, or all that a run can write, if these are fewer.
+
+    So a run of fewer steps than the capacity evicts what a longer one would, and can be extended. Every step writes a
+    row, the end of an episode another one, and a phase begins with one. Stacked frames are large: their episodes are
+    taken to last eight steps or more.
+    """
+    ends = settings.steps // 8 if stack else settings.steps
+    most = settings.steps + ends + settings.phases + stack + 4
+    return min(transitions.default_rows(settings.replay_capacity, stack), most)
 
 
 def with_delayed_actor(state: State) -> State:
