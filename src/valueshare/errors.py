@@ -1,6 +1,7 @@
 """The exceptions that end a command with one line, and other exceptions in one line.
 
-One is for input that its author can fix, one for environments that fail.
+`InvalidInput` is for input that its author can fix, `EnvironmentFailed` and `CallbackFailed` for code of the user that
+raises.
 """
 
 import traceback
@@ -12,8 +13,8 @@ OTHER_OUT = "choose another --out (from Python: out=)"
 class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.
 
-    The command line prints it as one line and exits with 2. Everything else that is raised, but for
-    `EnvironmentFailed`, is a defect of this package or of the machine, and keeps its traceback.
+    The command line prints it as one line and exits with 2. What is raised besides `EnvironmentFailed` and
+    `CallbackFailed` is a defect of this package or of the machine, and keeps its traceback.
     """
 
 

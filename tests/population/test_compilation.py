@@ -12,6 +12,7 @@ import torch
 from valueshare.errors import InvalidInput
 from valueshare.population import loop
 from valueshare.population.agents import agent_table
+from valueshare.population.compilation import _allow_spaces
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.train import train_population
 
@@ -33,6 +34,17 @@ def test_a_path_with_a_space(tmp_path: Path) -> None:
     own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     done = subprocess.run([sys.executable, "-c", COMPILED], env={**os.environ, **own}, capture_output=True, text=True)
     assert done.stdout == "None\n", done
+
+
+@pytest.mark.parametrize("prefix", ["/usr", "/home/a user"])
+def test_pytorch_is_changed_only_where_a_path_has_a_space(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    from torch._inductor import cpp_builder
+
+    before = cpp_builder.BuildOptionsBase.get_libraries_dirs
+    monkeypatch.setattr(cpp_builder.BuildOptionsBase, "get_libraries_dirs", before)  # put back after the test
+    monkeypatch.setattr(sys, "prefix", prefix)
+    _allow_spaces.__wrapped__()
+    assert (cpp_builder.BuildOptionsBase.get_libraries_dirs is before) == (" " not in prefix)
 
 
 def test_what_cannot_be_compiled_is_refused_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

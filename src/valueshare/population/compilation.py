@@ -81,6 +81,9 @@ def _allow_spaces() -> None:
     from torch._inductor import config, cpp_builder
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+    places = (torch.__file__, sys.prefix, sys.base_prefix, cache_dir(), tempfile.gettempdir())
+    if not any(" " in place for place in places):
+        return
     libraries = cpp_builder.BuildOptionsBase.get_libraries_dirs
     quoted = lambda self: [shlex.quote(name) for name in libraries(self)]  # noqa: E731 (a method)
     cpp_builder.BuildOptionsBase.get_libraries_dirs = quoted  # type: ignore[method-assign]

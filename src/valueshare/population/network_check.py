@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.parameter import is_lazy
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.networks import NetworkFactory, Weights, forward, network_on_meta, network_shape
@@ -71,8 +71,9 @@ def _refuse(action: str, hint: str) -> Iterator[None]:
     except InvalidInput:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"the network cannot be {action} ({type(error).__name__}: {reason}): {hint}") from error
+        raise InvalidInput(
+            f"the network cannot be {action} ({type(error).__name__}: {one_line(error)}): {hint}"
+        ) from error
 
 
 def _make_module(network: NetworkFactory, shape: NetworkShape, k: float, *, on_meta: bool = False) -> nn.Module:

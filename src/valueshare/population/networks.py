@@ -42,9 +42,13 @@ def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tens
         outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
         return outputs
 
-    inputs = (observation,) if tau is None else (observation, tau)
-    outputs: Tensor = vmap(one_agent)(weights.parameters, weights.buffers, *inputs)
+    outputs: Tensor = vmap(one_agent)(weights.parameters, weights.buffers, *network_inputs(observation, tau))
     return outputs
+
+
+def network_inputs(observation: Tensor, tau: Tensor | None) -> tuple[Tensor, ...]:
+    """The arguments of a network: quantile networks have `tau` too."""
+    return (observation,) if tau is None else (observation, tau)
 
 
 def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:

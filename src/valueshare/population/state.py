@@ -29,6 +29,7 @@ from valueshare.population.networks import (
     Weights,
     forward,
     init_network,
+    network_inputs,
     network_on_meta,
     network_shape,
     shared_network,
@@ -102,8 +103,7 @@ class Population:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
         if self.stacked_network is None or torch.compiler.is_compiling():
             return forward(self.network, weights, observation, tau)
-        inputs = (observation,) if tau is None else (observation, tau)
-        return self.stacked_network(weights.parameters, weights.buffers, *inputs)
+        return self.stacked_network(weights.parameters, weights.buffers, *network_inputs(observation, tau))
 
     def q_values(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""

@@ -1,7 +1,6 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
 import gc
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import Backend
+from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.files import CheckpointPaths
@@ -66,10 +65,10 @@ def train_population(
     backend: Backend | None = None,
     threads: int | None = None,
     groups: int | None = None,
-    on_phase: Callable[[PhaseReport], None] | None = None,
+    on_phase: Callable[[PhaseReport], None] = lambda report: None,
     on_evaluation: Callable[[int], None] = lambda step: None,
-    should_stop: Callable[[], bool] | None = None,
-    on_step: Callable[[int], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int], None] = lambda step: None,
     extended_from: Sequence[int] = (),
 ) -> Trained:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
@@ -95,17 +94,8 @@ def train_population(
             ]
             population = make_population(agents, settings, specs, device, network)
             state = initial_state(population, None if paths is None else paths.root)
-
-            def poll(step: int) -> None:
-                if on_step is not None:
-                    on_step(step)
-                if should_stop is not None and should_stop():
-                    raise _Stop
-
-            how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
-            # No name here: what an engine holds of a GPU is free when it is done.
-            on_phase = on_phase or (lambda report: None)
-            return _trained(how(population, state), paths, on_phase, on_evaluation, poll, extended_from)
+            make = partial(make_engine, population, state, compiled=compiled, threads=threads, groups=groups)
+            return _run_phases(make, paths, extended_from, on_phase, on_evaluation, should_stop, on_step)
     except Exception as error:
         if compiled and is_compiler_error(error):
             names = ", ".join(agents["algorithm"].unique(maintain_order=True))
@@ -120,15 +110,17 @@ def train_population(
             return_freed_memory()
 
 
-def _trained(
-    engine: Engine,
+def _run_phases(
+    make: Callable[[], Engine],
     paths: CheckpointPaths | None,
+    extended_from: Sequence[int],
     on_phase: Callable[[PhaseReport], None],
     on_evaluation: Callable[[int], None],
-    poll: Callable[[int], None],
-    extended_from: Sequence[int],
+    should_stop: Callable[[], bool],
+    on_step: Callable[[int], None],
 ) -> Trained:
-    """From the last checkpoint to the end; the engine is closed then."""
+    """Make the engine, train from the last checkpoint to the end, and free what the engine holds of a GPU."""
+    engine = make()
     population, state, settings = engine.population, engine.state, engine.population.settings
     tables: list[pl.DataFrame] = []
     finished = True
@@ -137,9 +129,11 @@ def _trained(
         tables.append(records)
         on_phase(PhaseReport(phase, settings.phase_end(phase), records))
 
-    def on_step(step: int) -> None:
+    def poll(step: int) -> None:
         writer.poll()
-        poll(step)
+        on_step(step)
+        if should_stop():
+            raise _Stop
 
     in_background = writes_in_background(population, state.replay)
     try:
@@ -149,7 +143,7 @@ def _trained(
             tables += earlier
             for phase in range(first, settings.phases):
                 since = segments.cursors(state.replay)
-                records = run_phase(engine, phase, on_step)
+                records = run_phase(engine, phase, poll)
                 if not records.is_empty():
                     on_evaluation(settings.phase_end(phase))
                 if paths is None:
@@ -176,11 +170,18 @@ def _trained(
 def writes_in_background(population: Population, replay: Transitions) -> bool:
     """Whether a checkpoint is a copy of the state, written while the next phase trains.
 
-    Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training. Nor with
-    frames: they are too large to copy, and are packed from the replay itself. Nor with environments in JAX: callbacks
-    come when a checkpoint is written, and must not run other programs of JAX during a phase.
+    Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training.
     """
-    return population.device.type == "cuda" and population.env.backend != "jax" and not transitions.holds_frames(replay)
+    return population.device.type == "cuda" and can_write_in_background(population.env, replay)
+
+
+def can_write_in_background(env: EnvironmentSpec, replay: Transitions) -> bool:
+    """Whether a checkpoint of a population on a GPU is written in the background.
+
+    Frames are too large to copy, and are packed from the replay itself. With environments in JAX, callbacks, which come
+    when a checkpoint is written, must not run other programs of JAX during a phase.
+    """
+    return env.backend != "jax" and not transitions.holds_frames(replay)
 
 
 def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:
@@ -200,7 +201,7 @@ def _added(replay: Transitions, since: segments.Cursors) -> Added:
 def _resume(
     paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State, extended_from: Sequence[int]
 ) -> tuple[int, list[pl.DataFrame]]:
-    """The first phase to run and the records before it; the state is put where it starts."""
+    """Load the newest checkpoint into `state`; return the first phase to run, and the records before it."""
     if paths is None:
         return 0, []
     prepare(paths)
@@ -231,9 +232,6 @@ def checked_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
-    # Streams that wait for emulators must not hold up others, which they do where they share one of
-    # the few connections that CUDA opens by itself.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
         raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
     if chosen.type not in ("cpu", "cuda"):

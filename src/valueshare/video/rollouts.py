@@ -12,6 +12,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import Algorithm
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
+from valueshare.population.networks import network_inputs
 from valueshare.population.policy import Policy
 from valueshare.population.state import torch_dtype
 from valueshare.video.rendering import Frame, RenderedEnv
@@ -76,8 +77,7 @@ def rollout(
             if spec.stack:
                 stack = state = stack_frames(stack, state, torch.tensor(step == 0))
             tau = acting_taus(quantiles, counter, 1, population.quantile_counts)
-            inputs = (state[None],) if tau is None else (state[None], tau[0])
-            outputs = policy.network(*inputs)[0]
+            outputs = policy.network(*network_inputs(state[None], None if tau is None else tau[0]))[0]
             q = algorithm.q_values(outputs)
             draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)
             action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))

@@ -33,8 +33,8 @@ AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_
 def train(directory: Path | None, stop_after: int | None = None) -> Trained:
     """Train; with `stop_after`, until that many ticks (of training and evaluation) are over."""
     ticks = iter(range(10**9))
-    stop = None if stop_after is None else lambda: next(ticks) >= stop_after
-    return train_population(AGENTS, FIVE_PHASES, directory=directory, should_stop=stop)
+    last = 10**9 if stop_after is None else stop_after
+    return train_population(AGENTS, FIVE_PHASES, directory=directory, should_stop=lambda: next(ticks) >= last)
 
 
 def assert_same(one: Trained, other: Trained) -> None:

@@ -10,7 +10,7 @@ from valueshare.population.agents import table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
 
-PROTOCOL = "atari_protocol_digest"  # of its settings: the name alone is a setting
+PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and is there too
 
 
 def fingerprint(population: Population, state: State) -> dict[str, Any]:
@@ -42,8 +42,6 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     """
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
-    # Checkpoints were once without the digest.
-    wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
     # What a run did not store is a setting that came later: its default was in force.
     stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
     stored = {key: value for key, value in stored.items() if key not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}

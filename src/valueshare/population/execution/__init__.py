@@ -9,3 +9,9 @@ group run while the device works for another. Groups wait for each other only at
 
 `evaluators` and `on_device` have the two evaluators in the same way.
 """
+
+import os
+
+# Streams that wait for emulators must not hold up others, which they do where they share one of the few connections
+# that CUDA opens by default. It reads this number when it is first used.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")

@@ -31,7 +31,7 @@ class GraphedStep:
         self._function = compiled_if(compiled, function)
         self._before, self._after = before, after
 
-    def capture(self, pool: Any = None, stream: "torch.cuda.Stream | None" = None) -> None:
+    def capture(self, pool: Any, stream: "torch.cuda.Stream") -> None:
         """Warm up and capture. The function runs a few times: put back afterwards what it wrote.
 
         Steps that never run at the same time, and leave their results in tensors made outside, can
@@ -39,7 +39,6 @@ class GraphedStep:
         on. Steps that do run at the same time need streams of their own: cuBLAS has one workspace
         for each stream, and a graph keeps using that of its capture, wherever it is replayed.
         """
-        stream = new_stream(self._device) if stream is None else stream
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
             for _ in range(3):  # compilation, autotuning and lazy initialisation happen here
