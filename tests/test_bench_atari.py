@@ -60,7 +60,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3 and transitions 1 2 3, twice as many at a time; a stack is a row and the
     # one before it. The oldest are the slack, which is evicted.
-    stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SLACK
+    stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SAMPLING_LAG
     assert stacks == [[(a - 1) % 4, a % 4] for a in range(oldest, oldest + 10)]
     assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(oldest, oldest + 10)]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]

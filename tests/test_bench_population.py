@@ -110,7 +110,7 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
     assert int(transitions.size(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are the slack, and evicted.
-    kept = range(transitions.SLACK, transitions.SLACK + 10)
+    kept = range(transitions.SAMPLING_LAG, transitions.SAMPLING_LAG + 10)
     assert batch.obs_tm1.flatten().tolist() == [a % 4 for a in kept]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in kept]
 

@@ -18,7 +18,7 @@ from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import flat
+from valueshare.population.state import state_dict
 from valueshare.population.train import train_population
 
 GAMES = tuple(minatar_names())
@@ -236,5 +236,5 @@ def test_resumed_training_is_uninterrupted(tmp_path: Path) -> None:
     assert not stopped.finished
     resumed = train_population(agents, settings, directory=tmp_path)
     assert resumed.records.equals(whole.records)
-    tensors = flat(whole.state)
-    assert all(torch.equal(value, tensors[name]) for name, value in flat(resumed.state).items())
+    tensors = state_dict(whole.state)
+    assert all(torch.equal(value, tensors[name]) for name, value in state_dict(resumed.state).items())

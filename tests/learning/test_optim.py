@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 def _both_forms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test is one of both forms: that of a CPU, and that of a GPU and the compiler."""
     if request.param == "operations of PyTorch":
-        monkeypatch.setattr(optim, "_in_one_pass", lambda *tensors: False)
+        monkeypatch.setattr(optim, "_use_fused", lambda *tensors: False)
 
 
 def stacked(seed: int, scale: float = 1.0) -> dict[str, Tensor]:

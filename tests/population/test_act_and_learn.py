@@ -18,10 +18,10 @@ from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy, prefetched_exploration
 from valueshare.population.agents import agent_table
 from valueshare.population.evaluate import Scores
-from valueshare.population.learn import gradients_and_losses, learn, measure_values, sample
+from valueshare.population.learn import gradients_and_losses, learn, record_value_metrics, sample
 from valueshare.population.phase import _records
 from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.population.state import MEASURES, Population, State, initial_state, make_population
+from valueshare.population.state import VALUE_METRICS, Population, State, initial_state, make_population
 from valueshare.population.train import on_device, train_population
 from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms, relative_action_gap
@@ -116,12 +116,12 @@ def test_sampling_is_uniform_over_live_transitions() -> None:
 
 def test_measures_are_those_of_value_metrics() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 3.0]))
-    measure_values(population, state)
+    record_value_metrics(population, state)
     batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
     q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
     k = np.array([0.0, 0.0, 3.0, 3.0])
-    expected = np.stack([action_gap(q), *norms(q, k[:, None])], -1).mean(1)  # [P, MEASURES]
-    assert MEASURES == ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
+    expected = np.stack([action_gap(q), *norms(q, k[:, None])], -1).mean(1)  # [P, VALUE_METRICS]
+    assert VALUE_METRICS == ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
     np.testing.assert_allclose(state.metric_sums.numpy(), expected, rtol=1e-4, atol=1e-6)
     assert state.metric_count.item() == 1
 
@@ -138,7 +138,7 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
         batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()
         gaps.append(action_gap(q).mean(1))
-        measure_values(population, state)
+        record_value_metrics(population, state)
         state.step.add_(1)
     nothing = Scores(np.zeros(2), np.zeros(2, np.int64), np.zeros(2))
     records = _records(population, state, nothing, 40)
@@ -152,9 +152,9 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
 def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
     for name in ("dueling-dqn", "rdq"):
         population, state = filled(agent_table("CartPole-v1", name, seeds=[0, 1]))
-        measure_values(population, state)
+        record_value_metrics(population, state)
         batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
-        found = dict(zip(MEASURES, state.metric_sums.T, strict=True))
+        found = dict(zip(VALUE_METRICS, state.metric_sums.T, strict=True))
         for p in range(2):  # one agent at a time, from the two streams of its own head
             one: Any = population.factory(NetworkShape((4,), 2, SETTINGS.hidden), 0.0)
             weights = {n: value[p] for part in state.online for n, value in part.items()}

@@ -17,7 +17,7 @@ from valueshare.population.checkpoints.fingerprint import PROTOCOL, check_finger
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
-from valueshare.population.train import Trained, train_population
+from valueshare.population.train import TrainingResult, train_population
 from valueshare.replay import transitions
 
 GAMES = ["ALE/Pong-v5", "ALE/Breakout-v5"]
@@ -43,17 +43,17 @@ OWN = AgentSettings(epsilon_steps=100, step_size=6.25e-5)
 TABLE = agent_table(GAMES, "ib-dqn", seeds=[3], k=[18.0], agent_settings=OWN)
 
 
-def train(table: pl.DataFrame, **options: object) -> Trained:
+def train(table: pl.DataFrame, **options: object) -> TrainingResult:
     return train_population(table, SETTINGS, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def mixed() -> Trained:
+def mixed() -> TrainingResult:
     (table,) = populations(TABLE, dict.fromkeys(GAMES, "atari"))
     return train(table)
 
 
-def test_a_game_among_others_is_the_game_alone(mixed: Trained) -> None:
+def test_a_game_among_others_is_the_game_alone(mixed: TrainingResult) -> None:
     for p in (0, 1):
         alone = train(TABLE[p : p + 1])
         assert torch.equal(alone.state.replay.action[0], mixed.state.replay.action[p])
@@ -62,7 +62,7 @@ def test_a_game_among_others_is_the_game_alone(mixed: Trained) -> None:
             torch.testing.assert_close(value[0], mixed.state.online.parameters[name][p])
 
 
-def test_what_is_stored_is_what_the_emulator_shows(mixed: Trained) -> None:
+def test_what_is_stored_is_what_the_emulator_shows(mixed: TrainingResult) -> None:
     # The first phase again, by its actions, in an emulator of its own.
     replay = mixed.state.replay
     for p, game in enumerate(GAMES):
@@ -77,7 +77,7 @@ def test_what_is_stored_is_what_the_emulator_shows(mixed: Trained) -> None:
         assert np.array_equal(stack.numpy(), np.stack(frames[7:11]))  # oldest first
 
 
-def test_resumed_is_uninterrupted(mixed: Trained, tmp_path: Path) -> None:
+def test_resumed_is_uninterrupted(mixed: TrainingResult, tmp_path: Path) -> None:
     ticks = iter(range(10**9))
     stopped = train(TABLE, directory=tmp_path, should_stop=lambda: next(ticks) > 28)
     assert not stopped.finished
@@ -138,7 +138,7 @@ def test_a_disk_without_room_is_refused_with_the_number_that_fits(tmp_path: Path
         train_population(TABLE[:1], settings, directory=tmp_path)
 
 
-def test_the_digest_of_the_protocol_guards_a_resumption(mixed: Trained) -> None:
+def test_the_digest_of_the_protocol_guards_a_resumption(mixed: TrainingResult) -> None:
     stored = fingerprint(mixed.population, mixed.state)
     assert stored[PROTOCOL] == atari_protocol("machado-2018").digest
     wanted = {**stored, PROTOCOL: "another"}

@@ -11,7 +11,14 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.evaluate import EpisodeStats, Scores, StepOutcome, eval_env_count, evaluate, first_counter
+from valueshare.population.evaluate import (
+    EpisodeStats,
+    Scores,
+    StepOutcome,
+    eval_env_count,
+    evaluate,
+    first_rng_counter,
+)
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
@@ -40,7 +47,7 @@ def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
     evaluator = HostEvaluator(population, initial_state(population), environments, compiled=False)
     found = evaluate(population, evaluator, step, never)
-    assert first_counter(step) < int(evaluator.counter) < first_counter(step + 1)
+    assert first_rng_counter(step) < int(evaluator.counter) < first_rng_counter(step + 1)
     return found
 
 
@@ -48,11 +55,11 @@ def test_counters_fit_and_no_two_evaluations_share_one() -> None:
     edges = (0, 2**31, 2**32, 2**33, MAX_COUNT)
     steps = sorted({edge + near for edge in edges for near in (-2, -1, 0, 1)} - {-2, -1, MAX_COUNT + 1})
     assert (steps[0], steps[-1]) == (0, 10**12)
-    first = sorted(first_counter(step) for step in steps)
+    first = sorted(first_rng_counter(step) for step in steps)
     assert all(later - now >= 2**23 for now, later in pairwise(first))
     assert -(2**63) <= first[0]
     assert first[-1] + 2**31 <= 2**63  # the last tick of the last one is 2^63 - 1
-    assert [first_counter(step) for step in (0, 1, 2**32 - 1)] == [0, 2**31, 2**63 - 2**31]
+    assert [first_rng_counter(step) for step in (0, 1, 2**32 - 1)] == [0, 2**31, 2**63 - 2**31]
 
 
 def test_late_evaluations_draw_numbers_of_their_own() -> None:

@@ -16,8 +16,8 @@ from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import stack_frames
 from valueshare.population.agents import agent_table, populations
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
-from valueshare.population.state import flat
-from valueshare.population.train import Trained, train_population
+from valueshare.population.state import state_dict
+from valueshare.population.train import TrainingResult, train_population
 from valueshare.replay import transitions
 
 STACK = 3
@@ -61,23 +61,23 @@ def _stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.train.environment_spec", spec)
 
 
-def train(env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **options: Any) -> Trained:
+def train(env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **options: Any) -> TrainingResult:
     table = agent_table(env, "dqn", seeds=[0, 1, 2], agent_settings=OWN)
     return train_population(table, settings, network=network, **options)
 
 
 @cache
-def trained(settings: TrainingSettings = SETTINGS) -> Trained:
+def trained(settings: TrainingSettings = SETTINGS) -> TrainingResult:
     """The run in one go, which several tests compare with."""
     return train(settings=settings)
 
 
-def assert_same(one: Trained, other: Trained, *, rings: bool = True) -> None:
+def assert_same(one: TrainingResult, other: TrainingResult, *, rings: bool = True) -> None:
     assert one.finished
     assert other.finished
     assert one.records.equals(other.records)
-    tensors = flat(other.state)
-    for name, value in flat(one.state).items():
+    tensors = state_dict(other.state)
+    for name, value in state_dict(one.state).items():
         assert torch.equal(value, tensors[name]), name
     for ring in ("action", "reward", "discount", "row") if rings else ():
         assert torch.equal(getattr(one.state.replay, ring), getattr(other.state.replay, ring))

@@ -7,7 +7,7 @@ import torch
 
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.population.train import Trained, train_population
+from valueshare.population.train import TrainingResult, train_population
 
 SETTINGS = TrainingSettings(
     steps=160,
@@ -29,7 +29,7 @@ SETTINGS = TrainingSettings(
 OWN = AgentSettings(epsilon_steps=60, epsilon_end=0.2, step_size=1e-2)
 
 
-def train(table: pl.DataFrame, backend: str = "gymnasium") -> Trained:
+def train(table: pl.DataFrame, backend: str = "gymnasium") -> TrainingResult:
     assert backend in ("gymnasium", "envpool")
     return train_population(table, SETTINGS, backend=backend)  # type: ignore[arg-type]
 

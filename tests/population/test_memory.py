@@ -80,7 +80,7 @@ def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
     need = memory.need(spec)
-    growth = 3 * need.each(CPU) + memory.FIXED_BYTES["cpu"]
+    growth = 3 * need.bytes_per_agent(CPU) + memory.FIXED_BYTES["cpu"]
     assert need.total(CPU) == 600_000_000 + growth
     assert memory.check(need, CPU) == (
         f"{host_memory.format_bytes(need.total(CPU))} needed (600.0 MB held already, "
@@ -267,7 +267,7 @@ def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: py
     weights = 8 * 256 + 256 + 256 * 256 + 256 + 256 * 4 + 4
     # Weights, targets and two moments in float32; 10,000 transitions of 24 bytes each, and 1.125 rows of 8 floats.
     copy = 4 * 4 * weights + 10_000 * (24 + 1.125 * 32)
-    assert need.snapshot_per_agent == pytest.approx(copy, rel=0.01)
+    assert need.checkpoint_copy_per_agent == pytest.approx(copy, rel=0.01)
     room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
     monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
     with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller checkpoint-interval$"):

@@ -10,7 +10,7 @@ from valueshare.replay.cursor_history import (
     slice_agents,
     start_history,
 )
-from valueshare.replay.transitions import SLACK, Transitions
+from valueshare.replay.transitions import SAMPLING_LAG, Transitions
 
 CAPACITY, AGENTS = 20, 2
 
@@ -50,7 +50,7 @@ def test_what_was_live_at_a_step_is_still_there_some_steps_later() -> None:
     history = empty_history(AGENTS, torch.device("cpu"))
     start_history(history, replay, 60)
     expected = {60: everything(replay)}
-    for t in range(60, 60 + SLACK - 1):
+    for t in range(60, 60 + SAMPLING_LAG - 1):
         store(replay, rng, t)
         record_step(history, replay)
         expected[t + 1] = everything(replay)
@@ -59,7 +59,7 @@ def test_what_was_live_at_a_step_is_still_there_some_steps_later() -> None:
         for own, own_found in zip(agents, found, strict=True):
             for value, value_found in zip(own, own_found, strict=True):
                 assert torch.equal(value_found, value), step
-    newest, oldest = expected[60 + SLACK - 1], expected[60]
+    newest, oldest = expected[60 + SAMPLING_LAG - 1], expected[60]
     assert not torch.equal(newest[0][2], oldest[0][2])
 
 
@@ -71,5 +71,5 @@ def test_agents_note_for_themselves() -> None:
     store(replay, rng, 60)
     record_step(slice_agents(history, second), transitions.slice_agents(replay, second))
     assert history.step.tolist() == [60, 61]
-    assert history.written[:, 60 % SLACK].tolist() == [60, 60]
-    assert history.written[:, 61 % SLACK].tolist() == [0, 61]
+    assert history.written[:, 60 % SAMPLING_LAG].tolist() == [60, 60]
+    assert history.written[:, 61 % SAMPLING_LAG].tolist() == [0, 61]

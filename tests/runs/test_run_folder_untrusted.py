@@ -23,7 +23,7 @@ import valueshare
 from valueshare.children import REFUSED
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.saving import prepare
+from valueshare.population.checkpoints.saving import remove_partial_files
 from valueshare.report.page.clips import Clips
 from valueshare.report.page.live import PageUpdater
 from valueshare.runs.storage.locations import Url
@@ -153,7 +153,7 @@ def test_a_population_outside_the_folder_is_not_pruned(run: Path, outside: Path,
     replace_by_link(own, outside)
     assert f"{own} {LINKED}" in refused(cli, "resume", run)
     with pytest.raises(InvalidInput, match="is a symbolic link"):  # whoever saves a phase
-        prepare(CheckpointPaths(run, "population-0"))
+        remove_partial_files(CheckpointPaths(run, "population-0"))
     assert tree(outside) == before
 
 

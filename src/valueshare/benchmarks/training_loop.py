@@ -24,7 +24,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.replay.transitions import SLACK, Transitions
+from valueshare.replay.transitions import SAMPLING_LAG, Transitions
 
 
 def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: torch.device) -> Population:
@@ -182,7 +182,7 @@ def fill_with_copies(replay: Transitions) -> None:
         replay.age.copy_(number.clamp(max=len(replay.frame_offsets) - 1).expand_as(replay.age))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(SLACK)
+    replay.oldest.fill_(SAMPLING_LAG)
     replay.frames_since_reset.fill_(max(len(replay.frame_offsets) - 1, 0))
 
 

@@ -86,8 +86,8 @@ class Algorithm(NamedTuple):
     reads: tuple[str, ...] = ()  # settings that not every algorithm reads: k, beta, ...
     is_quantile: bool = False  # whether the network takes quantiles, tau [B, N], beside observations
     z_values: Callable[[Tensor, Tensor], Tensor] = contract  # outputs, k [P, 1] -> z [..., A]
-    baseline_caption: str = "b = k·mean(z) with k = {k:g}"  # in videos
-    outputs_description: str = "[B, A], action-values"  # in errors
+    baseline_caption: str = "b = k·mean(z) with k = {k:g}"  # a caption of videos
+    outputs_description: str = "[B, A], action-values"  # for messages of errors
     extra_outputs: int = 0  # beside one per action
     peak_output_tensors: int = 4  # tensors of the outputs' size that an update needs at once, measured
 
@@ -111,15 +111,13 @@ def baseline_plus_residual(u: Tensor) -> Tensor:
     return u[..., :-1] + u[..., -1:]
 
 
-def residual_stream(u: Tensor, k: Tensor) -> Tensor:
+def residual_stream(u: Tensor, _k: Tensor) -> Tensor:
     """z, without the baseline. Shapes: u [..., A+1] -> [..., A]."""
-    del k
     return u[..., :-1]
 
 
-def subtract_mean(q: Tensor, k: Tensor) -> Tensor:
+def subtract_mean(q: Tensor, _k: Tensor) -> Tensor:
     """z = q - B, where the baseline is the mean action-value. Shapes: [..., A] -> [..., A]."""
-    del k
     return q - q.mean(-1, keepdim=True)
 
 

@@ -39,14 +39,14 @@ def adam(
     m: Tensor,
     v: Tensor,
     active: Tensor,
-    step_size: Tensor,
-    epsilon: Tensor,
+    rate: Tensor,
+    eps_hat: Tensor,
     *,
     beta1: float,
     beta2: float,
 ) -> None:
-    """p -= step_size·m / (sqrt(v) + epsilon), without bias correction. Shapes: step_size [P], epsilon [P]."""
-    _run(_adam, (p, g, m, v), (active, step_size, epsilon), (1 - beta1, beta2, 1 - beta2))
+    """p -= rate·m / (sqrt(v) + eps_hat), without bias correction. Shapes: rate [P], eps_hat [P]."""
+    _run(_adam, (p, g, m, v), (active, rate, eps_hat), (1 - beta1, beta2, 1 - beta2))
 
 
 def rmsprop(
@@ -65,8 +65,8 @@ def _adam(
     m: Array,
     v: Array,
     active: Array,
-    step_size: Array,
-    epsilon: Array,
+    rate: Array,
+    eps_hat: Array,
     one_minus_beta1: Any,
     beta2: Any,
     one_minus_beta2: Any,
@@ -74,7 +74,7 @@ def _adam(
     """Agents `first` to `last - 1` of [P, N]."""
     for agent in range(first, last):
         if active[agent]:
-            alpha, eps_hat = step_size[agent], epsilon[agent]
+            alpha, eps_hat = rate[agent], eps_hat[agent]
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
                 mean = m[agent, i] + one_minus_beta1 * (gradient - m[agent, i])
@@ -120,7 +120,7 @@ def _run(
     rows = [_as_rows(tensor, p) for tensor in tensors]
     arguments = (*rows, *(values.numpy() for values in per_agent), *map(rows[0].dtype.type, numbers))
     ranges = list(pairwise(len(p) * share // threads for share in range(threads + 1)))
-    futures = [_threads(os.getpid()).submit(kernel, *agents, *arguments) for agents in ranges[1:]]
+    futures = [_thread_pool(os.getpid()).submit(kernel, *agents, *arguments) for agents in ranges[1:]]
     kernel(*ranges[0], *arguments)
     for future in futures:
         future.result()
@@ -135,6 +135,6 @@ def _as_rows(tensor: Tensor, like: Tensor) -> Array:
 
 
 @cache
-def _threads(process: int) -> ThreadPoolExecutor:
+def _thread_pool(process: int) -> ThreadPoolExecutor:
     """Threads of a process; a fork has none of its parent's."""
     return ThreadPoolExecutor(max(1, torch.get_num_threads() - 1), f"optimiser-{process}")

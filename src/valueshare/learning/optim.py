@@ -30,11 +30,11 @@ class Moments(NamedTuple):
 
 def zero_moments(parameters: Tensors) -> Moments:
     """The moments before the first update."""
-    some = next(iter(parameters.values()))
+    first = next(iter(parameters.values()))
     return Moments(
         {name: torch.zeros_like(p) for name, p in parameters.items()},
         {name: torch.zeros_like(p) for name, p in parameters.items()},
-        torch.zeros(some.shape[0], dtype=torch.int64, device=some.device),
+        torch.zeros(first.shape[0], dtype=torch.int64, device=first.device),
     )
 
 
@@ -62,7 +62,7 @@ def adam_(
     eps_hat = (epsilon * root).masked_fill(~active, 1.0)  # [P]
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
-        if _in_one_pass(p, m, v):
+        if _use_fused(p, m, v):
             fused.adam(p, g, m, v, active, rate, eps_hat, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
@@ -88,7 +88,7 @@ def rmsprop_(
     moments.updates.add_(active.to(torch.int64))
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
-        if _in_one_pass(p, m, v):
+        if _use_fused(p, m, v):
             fused.rmsprop(p, g, m, v, active, step_size, decay=decay, epsilon=epsilon)
             continue
         _accumulate_(m, v, g, active, decay, decay)
@@ -97,7 +97,7 @@ def rmsprop_(
         p.sub_(change.masked_fill_(per_agent(~active, p), 0.0))
 
 
-def _in_one_pass(p: Tensor, m: Tensor, v: Tensor) -> bool:
+def _use_fused(p: Tensor, m: Tensor, v: Tensor) -> bool:
     """Whether `fused` updates them: not on a GPU, and not in code that PyTorch compiles."""
     return not torch.compiler.is_compiling() and p.device.type == "cpu" and fused.is_supported(p, m, v)
 

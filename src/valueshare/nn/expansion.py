@@ -165,13 +165,13 @@ def _refuse_stable_baselines3(module: object) -> None:
     Its algorithms make the target network before they can be changed, and then copy parameters only.
     """
     modules = [module, *module.modules()] if isinstance(module, nn.Module) else [module]
-    for each in modules:
-        names = {f"{base.__module__}.{base.__name__}" for base in type(each).__mro__}
+    for part in modules:
+        names = {f"{base.__module__}.{base.__name__}" for base in type(part).__mro__}
         if names & STABLE_BASELINES3:
             contrib = any(name.startswith("sb3_contrib.") for name in names)
             policy = "sb3_contrib.QRDQNPolicy" if contrib else "sb3.DQNPolicy"
             raise InvalidInput(
-                f"{type(each).__name__} belongs to Stable-Baselines3, whose target network would stay without the "
+                f"{type(part).__name__} belongs to Stable-Baselines3, whose target network would stay without the "
                 f"layer: train with the policy valueshare.integrations.{policy} and policy_kwargs={{'k': ...}}"
             )
 

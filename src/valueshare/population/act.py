@@ -11,14 +11,14 @@ from valueshare.learning.randomness import integers, uniform
 from valueshare.learning.schedules import linear
 from valueshare.population.state import Population, State
 
-BLOCK = 4_096  # random numbers that are drawn together on a CPU
+PREFETCHED_DRAWS = 4_096  # random numbers drawn at once on a CPU
 
 
 class Exploration(NamedTuple):
     """Random numbers of epsilon-greedy, [P] each, or [T, P] for several steps."""
 
-    draws: Tensor  # in [0, 1): the agent explores where its draw is below epsilon
-    choices: Tensor  # the action it then takes
+    uniforms: Tensor  # numbers in [0, 1): the agent explores where its number is below epsilon
+    random_actions: Tensor  # the actions it then takes
 
 
 @torch.no_grad()
@@ -32,8 +32,8 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     start, end = hyperparameters["epsilon_start"], hyperparameters["epsilon_end"]
     epsilon = linear(start, end, hyperparameters["epsilon_steps"], t)  # [P]
-    draws, choices = draw_exploration(population, t) if exploration is None else exploration
-    return epsilon_greedy(q, epsilon, draws, choices)
+    uniforms, random_actions = draw_exploration(population, t) if exploration is None else exploration
+    return epsilon_greedy(q, epsilon, uniforms, random_actions)
 
 
 def draw_exploration(population: Population, t: Tensor) -> Exploration:
@@ -45,9 +45,9 @@ def draw_exploration(population: Population, t: Tensor) -> Exploration:
     def every_step(stream: Tensor) -> Tensor:
         return stream.expand(shape).flatten()
 
-    draws = uniform(every_step(keys.explore), counter, 1)
-    choices = integers(every_step(keys.action), counter, 1, actions)
-    return Exploration(draws.reshape(shape), choices.reshape(shape))
+    uniforms = uniform(every_step(keys.explore), counter, 1)
+    random_actions = integers(every_step(keys.action), counter, 1, actions)
+    return Exploration(uniforms.reshape(shape), random_actions.reshape(shape))
 
 
 def prefetched_exploration(population: Population, step: Tensor) -> Callable[[], Exploration]:
@@ -56,25 +56,25 @@ def prefetched_exploration(population: Population, step: Tensor) -> Callable[[],
     For a CPU without compilation: there, the operations that make a few random numbers cost as much
     as the network, and hardly more for the numbers of many steps.
     """
-    steps = max(1, BLOCK // population.size)
+    steps = max(1, PREFETCHED_DRAWS // population.size)
     first, block = 0, Exploration(torch.empty(0), torch.empty(0))
 
     def exploration() -> Exploration:
         nonlocal first, block
         t = int(step)
-        if not first <= t < first + len(block.draws):
+        if not first <= t < first + len(block.uniforms):
             first, block = t, draw_exploration(population, torch.arange(t, t + steps))
         return Exploration(*(numbers[t - first] for numbers in block))
 
     return exploration
 
 
-def epsilon_greedy(q: Tensor, epsilon: Tensor | float, draws: Tensor, choices: Tensor) -> Tensor:
-    """The action of `choices` where the draw is below epsilon, else the best one.
+def epsilon_greedy(q: Tensor, epsilon: Tensor | float, uniforms: Tensor, random_actions: Tensor) -> Tensor:
+    """Random actions where the uniform number is below epsilon, else the best one, and of several best the first.
 
-    Among equal values the first. Shapes: q [..., A], the others [...] -> [...].
+    Shapes: q [..., A], the others [...] -> [...].
     """
-    return torch.where(draws < epsilon, choices, q.argmax(-1))
+    return torch.where(uniforms < epsilon, random_actions, q.argmax(-1))
 
 
 def acting_taus(keys: Tensor, counter: Tensor, batch_size: int, counts: QuantileCounts) -> Tensor | None:

@@ -22,7 +22,7 @@ from valueshare.setting import as_float
 T = TypeVar("T")
 
 MAX_SEEDS = 100_000
-MAX_AGENTS = 1_000_000  # of a table
+MAX_AGENTS = 1_000_000  # rows of a table
 MAX_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -57,10 +57,10 @@ def agent_table(
     for seed in (min(seeds), max(seeds)):
         if not -(2**63) <= seed < 2**63:
             raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed")
-    coefficients = as_list(k)
-    if not coefficients:
+    k_values = as_list(k)
+    if not k_values:
         raise InvalidInput("no k is given: write at least one number")
-    for value in coefficients:
+    for value in k_values:
         _check_k(value)
     all_settings: list[AgentSettings] = as_list(agent_settings)
     envs: list[str] = as_list(env)
@@ -68,7 +68,7 @@ def agent_table(
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
         for e, a in product(envs, algorithms)
-        for value in (coefficients if algorithm_named(a).uses_k else [0.0])
+        for value in (k_values if algorithm_named(a).uses_k else [0.0])
         for settings in _distinct(all_settings, a)
     ]
     check_agents(len(groups) * len(seeds))

@@ -26,7 +26,7 @@ from valueshare.population.state import Population, State
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
 ASYNCHRONOUS_GROUPS = 4
-THREADS_PER_GROUP = 4  # of their emulators, at least
+THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 
 
 class Engine(NamedTuple):

@@ -59,7 +59,7 @@ def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: O
     stream, count = f"evaluation-environment/{step}", eval_env_count(population.settings)
     seeds = np.array([stream_key(seed, f"{stream}/{e}") for seed in population.seeds for e in range(count)])
     evaluator.stats.reset()
-    evaluator.reset(seeds, first_counter(step))
+    evaluator.reset(seeds, first_rng_counter(step))
     while evaluator.stats.remaining.any():
         for _ in range(evaluator.steps_per_check):
             on_step(step)
@@ -84,7 +84,7 @@ def play_seeds(
         columns = block[wanted] - seeds.start
         stats.reset()
         stats.remaining[:, ~wanted] = 0  # the other environments are not stepped
-        evaluator.reset(np.tile(block, population.size), first_counter(first))
+        evaluator.reset(np.tile(block, population.size), first_rng_counter(first))
         while stats.remaining.any():
             on_step(population.size * int(columns[0]) + int(stats.episodes.sum()))
             for _ in range(evaluator.steps_per_check):
@@ -94,8 +94,8 @@ def play_seeds(
     return score, overestimation
 
 
-def first_counter(step: int) -> int:
-    """The counter of the random streams at the first step of the evaluation after `step` steps.
+def first_rng_counter(step: int) -> int:
+    """The counter of the random streams at which the evaluation after `step` steps begins.
 
     It fits into a signed 64-bit number, and no two evaluations share a counter. Steps below 2^32
     have 2^31 counters each, from 0 on; later ones, up to 10^12, have 2^23 each, from -2^63 on
@@ -110,11 +110,11 @@ def first_counter(step: int) -> int:
 class StepOutcome(NamedTuple):
     """One step of an evaluation, [P, E] each. Environments that have finished have reward 0 and no ending."""
 
-    value: Tensor  # of the action chosen
+    value: Tensor  # action-value of the action chosen
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
-    final_value: Tensor  # of the best action in the final observation; used where an episode is truncated
+    final_value: Tensor  # value of the best action in the final observation; used where an episode is truncated
 
 
 class EpisodeStats:
@@ -132,9 +132,13 @@ class EpisodeStats:
         share = total // count + (torch.arange(count, device=discount.device) < total % count)
         self._shares = share.expand(len(discount), count)  # episodes, or timesteps, that each environment has to play
         self.remaining = self._shares.clone()
-        self.score, self.values, self.returns, self.weight, self.length, self.return_sum, self.overestimation_sum = (
-            torch.zeros_like(self.remaining, dtype=torch.float64) for _ in range(7)
-        )
+
+        def zeros() -> Tensor:
+            return torch.zeros_like(self.remaining, dtype=torch.float64)
+
+        self.episode_return, self.q_sum, self.return_to_go_sum = zeros(), zeros(), zeros()
+        self.discount_sum, self.length = zeros(), zeros()  # w_s of the last step, and the number of steps
+        self.return_sum, self.overestimation_sum = zeros(), zeros()  # sums over finished episodes
         self.episodes = torch.zeros_like(self.remaining)
 
     @property
@@ -150,17 +154,17 @@ class EpisodeStats:
     def add(self, step: StepOutcome) -> None:
         """Count a step of the active environments."""
         active = self.active
-        self.values.add_(torch.where(active, step.value.double(), 0.0))
-        self.weight.copy_(torch.where(active, self.discount * self.weight + 1, self.weight))
+        self.q_sum.add_(torch.where(active, step.value.double(), 0.0))
+        self.discount_sum.copy_(torch.where(active, self.discount * self.discount_sum + 1, self.discount_sum))
         reward = step.reward.double()
-        self.returns.add_(torch.where(active, training_reward(self.settings, reward) * self.weight, 0.0))
-        self.score.add_(torch.where(active, reward, 0.0))
+        self.return_to_go_sum.add_(torch.where(active, training_reward(self.settings, reward) * self.discount_sum, 0.0))
+        self.episode_return.add_(torch.where(active, reward, 0.0))
         self.length.add_(active)
-        beyond = step.final_value.double() * self.discount * self.weight
-        self.returns.add_(torch.where(step.truncated, beyond, 0.0))
+        beyond = step.final_value.double() * self.discount * self.discount_sum
+        self.return_to_go_sum.add_(torch.where(step.truncated, beyond, 0.0))
         ended = step.terminated | step.truncated
-        self.return_sum.add_(torch.where(ended, self.score, 0.0))
-        self.overestimation_sum.add_(torch.where(ended, (self.values - self.returns) / self.length, 0.0))
+        self.return_sum.add_(torch.where(ended, self.episode_return, 0.0))
+        self.overestimation_sum.add_(torch.where(ended, (self.q_sum - self.return_to_go_sum) / self.length, 0.0))
         self.episodes.add_(ended)
         for sums in self._running:
             sums.masked_fill_(ended, 0.0)
@@ -168,13 +172,13 @@ class EpisodeStats:
 
     def scores(self) -> Scores:
         sums = self.episodes, self.return_sum, self.overestimation_sum
-        episodes, score, over = (each.cpu().numpy().sum(1) for each in sums)
+        episodes, score, over = (per_env.cpu().numpy().sum(1) for per_env in sums)
         count = np.where(episodes > 0, episodes, np.nan)
         return Scores(score / count, episodes, over / count)
 
     @property
     def _running(self) -> tuple[Tensor, ...]:
-        return self.score, self.values, self.returns, self.weight, self.length
+        return self.episode_return, self.q_sum, self.return_to_go_sum, self.discount_sum, self.length
 
 
 def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:

@@ -22,7 +22,7 @@ from valueshare.replay.transitions import Batch
 
 
 def learn(population: Population, state: State, batch: Batch | None = None, step: Tensor | None = None) -> None:
-    """Sample, differentiate, update. A `batch` that was sampled before is that of step `step` [].
+    """Sample, differentiate, update. A `batch` that was sampled before belongs to step `step` [].
 
     An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
     moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
@@ -35,14 +35,14 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.quantile_counts)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
-    learning = state.diverged_at < 0
+    not_diverged = state.diverged_at < 0
     # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
     # transposed. The axis that is added is for parameters of one number per agent. No stack of the norms is summed:
     # PyTorch 2.11 could not compile that for a GPU where there were ten.
     norms = [torch.linalg.vector_norm(g.unsqueeze(-1), dim=tuple(range(1, g.ndim + 1))) for g in gradients.values()]
     finite = torch.isfinite(losses) & torch.isfinite(sum((norm.square() for norm in norms), torch.zeros_like(losses)))
-    active = learning & finite  # [P]
-    state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
+    active = not_diverged & finite  # [P]
+    state.diverged_at.copy_(torch.where(not_diverged & ~active, step, state.diverged_at))
     parameters, alpha, epsilon = state.online.parameters, step_size(population, step), settings.optimizer_epsilon
     if settings.optimizer == "adam":
         beta1, beta2 = settings.adam_betas
@@ -56,7 +56,7 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
 
 
 def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) -> Tensor:
-    """The counter of an update's random numbers: t·G + j for the j-th of step t's G updates.
+    """The RNG counter of an update: t·G + j for the j-th of step t's G updates.
 
     Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G. Shapes: [], [] -> [].
     """
@@ -106,25 +106,25 @@ def gradients_and_losses(
 def update_target(
     population: Population, state: State, history: CursorHistory | None = None, batch: Batch | None = None
 ) -> None:
-    """Copy the online weights into the target network, then measure the values."""
+    """Copy the online weights into the target network, then record metrics of the values."""
     copy_weights(state.online.parameters, state.target)
-    measure_values(population, state, history, batch)
+    record_value_metrics(population, state, history, batch)
 
 
-def copy_weights(source: Tensors, copy: Tensors) -> None:
-    """Overwrite `copy` in place; tensors that are the same are left alone."""
+def copy_weights(source: Tensors, target: Tensors) -> None:
+    """Overwrite `target` in place; a tensor that is in both is left alone."""
     for name, value in source.items():
-        if copy[name] is not value:
-            copy[name].copy_(value)
+        if target[name] is not value:
+            target[name].copy_(value)
 
 
 @torch.no_grad()
-def measure_values(
+def record_value_metrics(
     population: Population, state: State, history: CursorHistory | None = None, batch: Batch | None = None
 ) -> None:
-    """Action gap, means and norms of q and of the residuals z, on a fresh batch of each agent, or on the one given.
+    """Add action gap, means and norms of q and of the residuals z to the sums since the last evaluation.
 
-    Means over the batch's states, added to the sums since the last evaluation.
+    They are means over the states of a fresh batch of each agent, or of the `batch` given.
     """
     keys, batch_size = population.keys, population.settings.batch_size
     if batch is None:
@@ -148,7 +148,7 @@ def measure_values(
 def sample(state: State, keys: Tensor, counter: Tensor, batch_size: int, history: CursorHistory | None = None) -> Batch:
     """Transitions of each agent, uniform over those in replay, with replacement.
 
-    `counter` [] is that of the random numbers. With `history`, over those that were there at the step of the state.
+    `counter` [] is the RNG counter. With `history`, they are those that were in replay at the step of the state.
     """
     replay = state.replay if history is None else replay_at(history, state.replay, state.step)
     return transitions.gather(replay, integers(keys, counter, batch_size, transitions.size(replay)))

@@ -24,18 +24,18 @@ from valueshare.text import pluralize
 # An EnvPool LunarLander is 105 to 125 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
 # 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
 ENVIRONMENT_BYTES = {"envpool": 125_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
-SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
+SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # with EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
 # While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
 # layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
-ACTIVATIONS, WEIGHTS, PAIRS = 1.35, 4.5, 9
-CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6  # graphs keep what passes; not as closely measured
-RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
+ACTIVATION_FACTOR, WEIGHT_FACTOR, PAIR_FACTOR = 1.35, 4.5, 9
+CUDA_ACTIVATION_FACTOR, CUDA_WEIGHT_FACTOR = 4, 6  # graphs keep what passes; not as closely measured
+RECORD_BYTES = 3 * 160  # an evaluation, three times: as it was written, as a table, and in the display
 USABLE = 0.95  # allocators keep a little more than they hand out
 # Advice by what needs most of an agent's memory.
-SMALLER = {
+ADVICE = {
     "network": "smaller layers (hidden) or a smaller batch-size",
     "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch-size",
     "replay": "a smaller replay-capacity or another replay-device",
@@ -59,38 +59,38 @@ class Need(NamedTuple):
     """Bytes that a population needs on its device, and in the host's memory."""
 
     agents: int
-    per_agent: int  # on the device, replay too where it is there
-    host_per_agent: int  # environments, and replay where it is there
-    frames_per_agent: int = 0  # that a checkpoint packs
+    per_agent: int  # bytes on the device, with the replay if it is there
+    host_per_agent: int  # environments, and the replay if it is there
+    frames_per_agent: int = 0  # frames of one checkpoint, which are packed
     replay_device: str | None = None
     largest: Largest = "replay"  # what needs most of an agent's memory
     graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
-    snapshot_per_agent: int = 0  # more than `host_per_agent`, on CUDA: the copy from which a checkpoint is written
-    held: int = 0  # by this process, before anything of the population is made
+    checkpoint_copy_per_agent: int = 0  # host memory on CUDA: the copy from which a checkpoint is written
+    held: int = 0  # bytes that this process holds before anything of the population is made
 
     @property
-    def host_fixed(self) -> int:
+    def host_overhead(self) -> int:
         """For packing frames: with many of them, whatever their number."""
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
     @property
     def host_per_agent_on_cuda(self) -> int:
         """Bytes in the host's memory where the device is a GPU."""
-        return self.host_per_agent + self.snapshot_per_agent
+        return self.host_per_agent + self.checkpoint_copy_per_agent
 
     def total(self, device: torch.device) -> int:
         """Bytes on the device; on a CPU with the host's, and those that the process holds."""
-        return self.growth(device) + (self.held if device.type == "cpu" else 0)
+        return self.to_allocate(device) + (self.held if device.type == "cpu" else 0)
 
-    def growth(self, device: torch.device) -> int:
+    def to_allocate(self, device: torch.device) -> int:
         """Bytes that must be free, beside those held already."""
-        return self.agents * self.each(device) + self.fixed(device)
+        return self.agents * self.bytes_per_agent(device) + self.overhead(device)
 
-    def each(self, device: torch.device) -> int:
+    def bytes_per_agent(self, device: torch.device) -> int:
         return self.per_agent + (self.host_per_agent if device.type == "cpu" else self.graphs_per_agent)
 
-    def fixed(self, device: torch.device) -> int:
-        return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
+    def overhead(self, device: torch.device) -> int:
+        return FIXED_BYTES[device.type] + (self.host_overhead if device.type == "cpu" else 0)
 
 
 def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
@@ -137,7 +137,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
         replay_device=spec.settings.replay_device,
         largest=max(sizes, key=lambda name: sizes[name]),
         graphs_per_agent=max(0, on_cuda - learning),
-        snapshot_per_agent=others + (0 if on_host else columns) if in_background else 0,
+        checkpoint_copy_per_agent=others + (0 if on_host else columns) if in_background else 0,
         held=host_memory.resident_bytes(),
     )
 
@@ -147,13 +147,15 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
     on_cuda = device.type == "cuda"
-    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, GPU_MEMORY if on_cuda else "memory", advice)
+    _refuse_excess(
+        needs, needs.bytes_per_agent(device), needs.overhead(device), free, GPU_MEMORY if on_cuda else "memory", advice
+    )
     if on_cuda:
         only_on_gpu = needs.largest in ("network", "quantiles")
-        copied = needs.snapshot_per_agent > needs.host_per_agent
+        copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
         needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
         host_free = free_bytes(torch.device("cpu"))
-        _refuse_excess(needs, needs.host_per_agent_on_cuda, needs.host_fixed, host_free, "host memory", advice)
+        _refuse_excess(needs, needs.host_per_agent_on_cuda, needs.host_overhead, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
@@ -163,29 +165,29 @@ def _terms(needs: Need, device: torch.device) -> str:
     if device.type != "cpu":
         return whole
     agents = pluralize(needs.agents, "agent")
-    return f"{whole} ({format_bytes(needs.held)} held already, {format_bytes(needs.growth(device))} for {agents})"
+    return f"{whole} ({format_bytes(needs.held)} held already, {format_bytes(needs.to_allocate(device))} for {agents})"
 
 
-def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
-    """How many agents of a population fit into the memory of a device and its host."""
-    fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
-    fit = int((USABLE * room - fixed) // needs.each(device))
+def most_agents(needs: Need, device: torch.device, free: int, host_free: int) -> int:
+    """How many agents of a population fit into the free memory of a device and its host."""
+    overhead = needs.overhead(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
+    fit = int((USABLE * free - overhead) // needs.bytes_per_agent(device))
     if device.type == "cuda":
-        each = needs.host_per_agent_on_cuda
-        host = int(USABLE * host_room - (host_bytes(needs) - needs.agents * each))
-        fit = min(fit, int(host // each))
+        per_agent = needs.host_per_agent_on_cuda
+        host = int(USABLE * host_free - (host_bytes(needs) - needs.agents * per_agent))
+        fit = min(fit, int(host // per_agent))
     return max(0, fit)
 
 
 def host_bytes(needs: Need) -> int:
     """The host memory of a population on a GPU, in a process of its own."""
-    fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
-    return needs.agents * needs.host_per_agent_on_cuda + needs.host_fixed + fixed
+    overhead = FIXED_BYTES["cpu"] + PROCESS_BYTES
+    return needs.agents * needs.host_per_agent_on_cuda + needs.host_overhead + overhead
 
 
 def process_bytes(needs: Need) -> int:
     """The memory of a population on a CPU, in a process of its own."""
-    return needs.growth(torch.device("cpu")) + PROCESS_BYTES
+    return needs.to_allocate(torch.device("cpu")) + PROCESS_BYTES
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -196,20 +198,20 @@ def free_bytes(device: torch.device) -> int | None:
     return host_memory.free_bytes()
 
 
-def _refuse_excess(needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None) -> None:
-    if free is None or (agents := needs.agents) * each + fixed <= USABLE * free:
+def _refuse_excess(needs: Need, per_agent: int, overhead: int, free: int | None, kind: str, advice: str | None) -> None:
+    if free is None or (agents := needs.agents) * per_agent + overhead <= USABLE * free:
         return
-    fit = max(0, int((USABLE * free - fixed) // each))
+    fit = max(0, int((USABLE * free - overhead) // per_agent))
     if advice is None:
-        advice = f"{'give fewer seeds,' if fit else 'write'} {SMALLER[needs.largest]}"
+        advice = f"{'give fewer seeds,' if fit else 'write'} {ADVICE[needs.largest]}"
     on_host = kind != GPU_MEMORY
     if on_host and host_memory.is_address_limited():
         advice += ", or raise the limit of the address space (ulimit -v)"
     held = f" beside {format_bytes(needs.held)} held already" if on_host and needs.held else ""
     raise DoesNotFit(
         f"{pluralize(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
-        f"{format_bytes(agents * each + fixed)} of {kind}{held} and {format_bytes(free)} are free: {fit:,} would "
-        f"fit; {advice}",
+        f"{format_bytes(agents * per_agent + overhead)} of {kind}{held} and {format_bytes(free)} are free: {fit:,} "
+        f"would fit; {advice}",
         one_fits=fit > 0,
     )
 
@@ -247,11 +249,12 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     # With 4,096 actions, 3.7 to 3.9 times the outputs [B, A] or [B, N, A] were measured for DQN and 4.8 for Double DQN.
     one = population.algorithm.peak_output_tensors * population.env.actions * 4
     outputs = one * batch * max(1, counts.learn, counts.target + counts.act)  # the target's are of one pass
-    update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights + outputs
+    update = ACTIVATION_FACTOR * learning + max(0, target - learning) + PAIR_FACTOR * pairs
+    update += WEIGHT_FACTOR * weights + outputs
     # A batch, and the indices that find it: both observations, and five numbers of 64 bits.
     observation = math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
     update += 2 * batch * (2 * observation + 5 * 8)
-    on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights + outputs
+    on_cuda = CUDA_ACTIVATION_FACTOR * learning + CUDA_WEIGHT_FACTOR * weights + outputs
     acting = one * max(1, counts.act)
     others = max(measuring + batch * acting, playing + playing_states * acting)
     return int(max(update, others)), int(max(update, on_cuda, others))

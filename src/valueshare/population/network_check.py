@@ -16,11 +16,11 @@ from valueshare.population.networks import NetworkFactory, Weights, forward, net
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import torch_dtype
 
-Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
+Sizes = dict[str, tuple[int, ...]]  # shapes of parameters and buffers, by name
 
-BATCH = 2  # of the check
-RTOL = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
-ATOL = 1e-6  # of outputs of order one in float32
+BATCH = 2  # observations that the check gives to a network
+RTOL = 1e-3  # relative to the largest output, between one agent's own pass and its pass in a population
+ATOL = 1e-6  # rounding of outputs of order one in float32
 
 
 def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:

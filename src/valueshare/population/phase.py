@@ -14,7 +14,7 @@ from valueshare.learning.randomness import stream_key
 from valueshare.population.engine import Engine
 from valueshare.population.evaluate import Scores, evaluate
 from valueshare.population.loop import OnStep
-from valueshare.population.state import MEASURES, Population, State
+from valueshare.population.state import VALUE_METRICS, Population, State
 
 
 def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
@@ -26,7 +26,7 @@ def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     settings, state = engine.population.settings, engine.state
     tables = [records_schema().to_frame()]
     if phase == 0:  # before they have learned anything
-        tables.append(_evaluated(engine, 0, on_step))
+        tables.append(_evaluate_agents(engine, 0, on_step))
     start, end = phase * settings.checkpoint_interval, settings.phase_end(phase)
     episodes = TrainingEpisodes(engine.population.size)
     seeds = [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds]
@@ -35,7 +35,7 @@ def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     state.train_returns.add_(torch.from_numpy(episodes.returns_done).to(state.step.device))
     state.train_episodes.add_(torch.from_numpy(episodes.finished).to(state.step.device))
     if settings.evaluates_after(phase):
-        tables.append(_evaluated(engine, end, on_step))
+        tables.append(_evaluate_agents(engine, end, on_step))
     return pl.concat(tables)
 
 
@@ -51,7 +51,7 @@ def records_schema() -> pl.Schema:
             "action_gap": pl.Float64(),
             "relative_action_gap": pl.Float64(),
             "mean_action_value": pl.Float64(),  # of the last 1,000 batches
-            **{name: pl.Float64() for name in MEASURES[1:]},
+            **{name: pl.Float64() for name in VALUE_METRICS[1:]},
             "train_score": pl.Float64(),
             "train_episodes": pl.Int64(),
             "diverged_at": pl.Int64(),  # null while the agent learns
@@ -59,8 +59,8 @@ def records_schema() -> pl.Schema:
     )
 
 
-def _evaluated(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
-    """The records of an evaluation; the sums since the last one start again."""
+def _evaluate_agents(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
+    """Evaluate the agents; return the records, and start the sums since the last evaluation again."""
     if engine.evaluator is None:
         raise RuntimeError("an engine that only trains has no phases: call its executor")
     state = engine.state
@@ -73,7 +73,7 @@ def _evaluated(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
 
 def _records(population: Population, state: State, scores: Scores, step: int) -> pl.DataFrame:
     measurements, updates = int(state.metric_count), int(state.updates)
-    means = (state.metric_sums.double() / (measurements or torch.nan)).cpu().numpy()  # [P, MEASURES]
+    means = (state.metric_sums.double() / (measurements or torch.nan)).cpu().numpy()  # [P, VALUE_METRICS]
     kept = min(updates, state.recent_action_values.shape[1])
     value = (state.recent_action_values.double().sum(-1) / (kept or torch.nan)).cpu().numpy()  # [P]
     train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums start again soon
@@ -88,7 +88,7 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
         "action_gap": means[:, 0],
         "relative_action_gap": means[:, 0] / (np.abs(value) + 1e-8),
         "mean_action_value": value,
-        **{name: means[:, i] for i, name in enumerate(MEASURES) if i > 0},
+        **{name: means[:, i] for i, name in enumerate(VALUE_METRICS) if i > 0},
         "train_score": train_score,
         "train_episodes": train_episodes,
         "diverged_at": state.diverged_at.cpu().numpy().copy(),

@@ -48,7 +48,7 @@ class Policy:
         """`population` has this agent alone; `tensors` are the parameters and buffers of its network by name."""
         row = population.agents.row(0, named=True)
         self.number, self.env, self.algorithm, self.k = (row[name] for name in ("agent", "env", "algorithm", "k"))
-        self.steps = steps  # that it has learned for
+        self.steps = steps  # steps for which it has learned
         self.population = population
         settings, env = population.settings, population.env
         self.network = init_network(population.factory, network_shape(settings, env), self.k, seed=0)

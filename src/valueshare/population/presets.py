@@ -255,13 +255,13 @@ def minatar() -> Preset:
 
 
 PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mountaincar, "LunarLander-v3": lunarlander}
-ALIKE = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task: its preset, not tuned on these actions
+PRESET_ALIASES = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task: its preset, not tuned on these actions
 
 
 def preset_name(env: str) -> str | None:
     """The environment whose preset an environment has, besides Atari and MinAtar games; None: the generic settings."""
     plain = split_bins(env).env_id
-    name = ALIKE.get(plain, plain)
+    name = PRESET_ALIASES.get(plain, plain)
     return name if name in PRESETS else None
 
 

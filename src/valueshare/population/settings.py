@@ -16,7 +16,7 @@ from valueshare.setting import Setting, check_settings, setting, settings_of
 MAX_LAYER_WIDTH = 1_000_000  # units of a layer
 MAX_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 MIN_KAPPA = 1e-30  # an error divided by it is still finite in float32
-SETTINGS_WITHOUT_EFFECT_ON_RESULTS = ("replay_device",)  # settings that change where things are, and no number
+SETTINGS_WITHOUT_EFFECT_ON_RESULTS = ("replay_device",)  # they change where things are, and no number
 
 ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -227,11 +227,11 @@ def show_settings(
     """A decorator: the signature of a function names every setting in place of `**settings`."""
     by_name = partial(Parameter, kind=Parameter.KEYWORD_ONLY, default=default)
 
-    def decorated(function: Function) -> Function:
-        shown = signature(function)
-        kept = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        added = [by_name(name, annotation=annotation(one)) for name, one in SETTINGS.items()]
-        function.__signature__ = shown.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    def decorate(function: Function) -> Function:
+        written = signature(function)
+        others = [parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
+        named = [by_name(name, annotation=annotation(declared)) for name, declared in SETTINGS.items()]
+        function.__signature__ = written.replace(parameters=[*others, *named])  # type: ignore[attr-defined]
         return function
 
-    return decorated
+    return decorate

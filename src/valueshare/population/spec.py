@@ -14,7 +14,7 @@ from valueshare.population.settings import TrainingSettings
 class PopulationSpec:
     """The agents and settings of one population."""
 
-    name: str  # of its files
+    name: str  # the name of its files, such as population-0
     agents: pl.DataFrame
     settings: TrainingSettings
     backend: Backend
@@ -36,7 +36,7 @@ class PopulationSpec:
 
     @property
     def label(self) -> str:
-        """Its environments, for people."""
+        """Its environments, as messages name them."""
         others = self.agents["env"].n_unique() - 1
         return f"{self.env} and {others} more" if others else self.env
 

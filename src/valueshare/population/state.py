@@ -39,8 +39,8 @@ from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
 
 # The relative action gap divides by the mean of this many batches' action-values.
-VALUES_KEPT = 1_000
-MEASURES = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
+ACTION_VALUE_WINDOW = 1_000
+VALUE_METRICS = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
 
 
 class Keys(NamedTuple):
@@ -64,7 +64,7 @@ class Population:
 
     agents: pl.DataFrame  # P rows of the table
     settings: TrainingSettings
-    env: EnvironmentSpec  # of all of them, but for the name: that is in the table
+    env: EnvironmentSpec  # the same for all agents but for its name, which is in the table
     algorithm: Algorithm
     network: nn.Module  # one agent's, without weights: on the meta device
     stacked_network: StackedNetwork | None  # the same, called for all agents at once where it can be
@@ -120,8 +120,8 @@ class State(NamedTuple):
     step: Tensor  # []  steps taken so far
     updates: Tensor  # []
     diverged_at: Tensor  # [P]  the step at which an agent was frozen, -1 while it learns
-    recent_action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last batches, a ring
-    metric_sums: Tensor  # [P, MEASURES]  sums since the last evaluation
+    recent_action_values: Tensor  # [P, ACTION_VALUE_WINDOW]  mean action-value of the last batches, a ring
+    metric_sums: Tensor  # [P, VALUE_METRICS]  sums since the last evaluation
     metric_count: Tensor  # []  how many
     train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled
     train_episodes: Tensor  # [P]  how many finished
@@ -215,8 +215,8 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         step=zeros(),
         updates=zeros(),
         diverged_at=zeros(p) - 1,
-        recent_action_values=zeros(p, VALUES_KEPT, dtype=torch.float32),
-        metric_sums=zeros(p, len(MEASURES), dtype=torch.float32),
+        recent_action_values=zeros(p, ACTION_VALUE_WINDOW, dtype=torch.float32),
+        metric_sums=zeros(p, len(VALUE_METRICS), dtype=torch.float32),
         metric_count=zeros(),
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
@@ -236,14 +236,14 @@ def replay_rows(settings: TrainingSettings, stack: int) -> int:
 
 
 def with_delayed_actor(state: State) -> State:
-    """The same state with a copy of the online weights, for agents to act by."""
+    """A state that shares all tensors but for the online weights: a copy, with which agents act."""
     online = state.online
     copies = {name: value.clone() for name, value in online.parameters.items()}
     return state._replace(online=Weights(copies, online.buffers))
 
 
-def flat(state: State) -> Tensors:
-    """Every tensor of a state by name, the rings of replay left out but for their cursors."""
+def state_dict(state: State) -> Tensors:
+    """Every tensor of a state by name; of replay the cursors only."""
     named = {
         ".".join(path): value
         for path, value in _leaves(state, ())
@@ -252,9 +252,9 @@ def flat(state: State) -> Tensors:
     return dict(sorted(named.items()))
 
 
-def load_(state: State, tensors: Mapping[str, Tensor]) -> None:
-    """Write a flat dictionary back into a state, in place."""
-    current = flat(state)
+def load_state_dict_(state: State, tensors: Mapping[str, Tensor]) -> None:
+    """Write the tensors of a `state_dict` into a state, in place."""
+    current = state_dict(state)
     if current.keys() != tensors.keys():
         other = ", ".join(sorted(current.keys() ^ tensors.keys()))
         raise InvalidInput(f"this checkpoint holds other tensors ({other}): resume with the run's own network")
@@ -263,7 +263,7 @@ def load_(state: State, tensors: Mapping[str, Tensor]) -> None:
 
 
 def all_tensors(state: State) -> list[Tensor]:
-    """Every tensor of a state, the rings of replay too."""
+    """Every tensor of a state, with those of replay."""
     return [value for _, value in _leaves(state, ())]
 
 
@@ -272,7 +272,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 
 def _transposed_layout(weight: Tensor) -> Tensor:
-    """The same weights; on a CPU, matrices lie in memory as their gradients will: transposed.
+    """Weights whose matrices lie in memory as their gradients will on a CPU: transposed.
 
     The gradient of x Wᵀ comes as the transpose of a product. In the weights' own layout it is read
     in one pass by the optimiser; in another, a compiled update takes twice as long. Moments and

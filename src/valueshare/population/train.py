@@ -19,14 +19,14 @@ from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
-from valueshare.population.checkpoints.saving import Added, prepare, save
+from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial_files, save
 from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
+from valueshare.population.state import Population, State, initial_state, load_state_dict_, make_population, state_dict
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
@@ -36,14 +36,14 @@ class PhaseReport(NamedTuple):
     """A phase that is finished, and safe where there is a directory."""
 
     phase: int
-    step: int  # at its end
+    step: int  # the last step of the phase
     records: pl.DataFrame  # empty where no evaluation was due
 
 
-class Trained(NamedTuple):
+class TrainingResult(NamedTuple):
     """The result of a training run."""
 
-    records: pl.DataFrame  # of all finished phases
+    records: pl.DataFrame  # those of all finished phases
     finished: bool  # False: `should_stop` ended it early; `state` is then of no phase
     population: Population
     state: State
@@ -70,7 +70,7 @@ def train_population(
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int], None] = lambda step: None,
     extended_from: Sequence[int] = (),
-) -> Trained:
+) -> TrainingResult:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
@@ -118,7 +118,7 @@ def _run_phases(
     on_evaluation: Callable[[int], None],
     should_stop: Callable[[], bool],
     on_step: Callable[[int], None],
-) -> Trained:
+) -> TrainingResult:
     """Make the engine, train from the last checkpoint to the end, and free what the engine holds of a GPU."""
     engine = make()
     population, state, settings = engine.population, engine.state, engine.population.settings
@@ -156,15 +156,15 @@ def _run_phases(
                         paths,
                         phase,
                         identity,
-                        _host_copies(flat(state)) if in_background else flat(state),
+                        _host_copies(state_dict(state)) if in_background else state_dict(state),
                         records,
-                        None if phase + 1 == settings.phases else _added(state.replay, since),
+                        None if phase + 1 == settings.phases else _replay_delta(state.replay, since),
                     ),
                     on_written=partial(report, phase, records),
                 )
     except _Stop:
         finished = False
-    return Trained(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
+    return TrainingResult(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
 
 
 def writes_in_background(population: Population, replay: Transitions) -> bool:
@@ -188,9 +188,9 @@ def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:
     return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
-def _added(replay: Transitions, since: segments.Cursors) -> Added:
+def _replay_delta(replay: Transitions, since: segments.Cursors) -> ReplayDelta:
     """The transitions written to replay since then, in memory of the host; frames are read later."""
-    return Added(
+    return ReplayDelta(
         columns={name: column.cpu() for name, column in segments.added_since(replay, since)._asdict().items()},
         end=int(replay.written.max()),
         oldest=int(replay.oldest.min()),
@@ -204,11 +204,11 @@ def _resume(
     """Load the newest checkpoint into `state`; return the first phase to run, and the records before it."""
     if paths is None:
         return 0, []
-    prepare(paths)
+    remove_partial_files(paths)
     manifest = latest_checkpoint(paths, identity, extended_from)
     if manifest is None:
         return 0, []
-    load_(state, load_file(paths.state(manifest["phase"])))
+    load_state_dict_(state, load_file(paths.state(manifest["phase"])))
     device = str(state.replay.written.device)
     for segment in manifest["segments"]:  # oldest first
         segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment["file"], device)))
@@ -217,9 +217,9 @@ def _resume(
     return manifest["phase"] + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest["records"]]
 
 
-def check_replay_device(place: str | None, device: torch.device) -> None:
+def check_replay_device(replay_device: str | None, device: torch.device) -> None:
     """Refuse a replay on a GPU beside training that is on none."""
-    if place == "cuda" and device.type != "cuda":
+    if replay_device == "cuda" and device.type != "cuda":
         raise InvalidInput(
             "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
             "--device cuda where there is one"

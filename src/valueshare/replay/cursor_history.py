@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from valueshare.replay.transitions import SLACK, Transitions
+from valueshare.replay.transitions import SAMPLING_LAG, Transitions
 
 
 class CursorHistory(NamedTuple):
-    """Cursors by step, modulo `SLACK`; replay keeps the transitions themselves for as long."""
+    """Cursors by step, modulo `SAMPLING_LAG`; replay keeps the transitions themselves for as long."""
 
-    oldest: Tensor  # [P, SLACK]
-    written: Tensor  # [P, SLACK]
+    oldest: Tensor  # [P, SAMPLING_LAG]
+    written: Tensor  # [P, SAMPLING_LAG]
     step: Tensor  # [P]  the last recorded one
 
 
@@ -24,7 +24,7 @@ def empty_history(agents: int, device: torch.device) -> CursorHistory:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64, device=device)
 
-    return CursorHistory(zeros(agents, SLACK), zeros(agents, SLACK), zeros(agents))
+    return CursorHistory(zeros(agents, SAMPLING_LAG), zeros(agents, SAMPLING_LAG), zeros(agents))
 
 
 def slice_agents(history: CursorHistory, agents: slice) -> CursorHistory:
@@ -46,7 +46,7 @@ def record_step(history: CursorHistory, replay: Transitions) -> None:
 
 def replay_at(history: CursorHistory, replay: Transitions, step: Tensor) -> Transitions:
     """Replay as it was at step `step` [], at most a few steps ago."""
-    column = (step % SLACK).reshape(1)
+    column = (step % SAMPLING_LAG).reshape(1)
     return replay._replace(
         oldest=history.oldest.index_select(1, column).squeeze(1),
         written=history.written.index_select(1, column).squeeze(1),
@@ -54,6 +54,6 @@ def replay_at(history: CursorHistory, replay: Transitions, step: Tensor) -> Tran
 
 
 def _record(history: CursorHistory, replay: Transitions) -> None:
-    index = torch.arange(len(history.step), device=history.step.device), history.step % SLACK
+    index = torch.arange(len(history.step), device=history.step.device), history.step % SAMPLING_LAG
     history.oldest[index] = replay.oldest
     history.written[index] = replay.written

@@ -24,8 +24,8 @@ from valueshare.replay.segments import Cursors, rows_since
 from valueshare.replay.transitions import Transitions
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
-FILE_BYTES = 256 << 20  # of its chunks before compression
-LEVEL = 1  # of deflation: higher ones take several times as long for a tenth less
+FILE_BYTES = 256 << 20  # a file ends when its chunks have so many, before compression
+LEVEL = 1  # level of compression: higher ones take several times as long for a tenth less
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -49,13 +49,13 @@ class FrameFile(NamedTuple):
 def frame_files_since(replay: Transitions, since: Cursors) -> Iterator[FrameFile]:
     """The rows written since then and still there, compressed; read while it is iterated."""
 
-    def compressed(chunk: Chunk) -> tuple[Chunk, bytes]:
+    def compress(chunk: Chunk) -> tuple[Chunk, bytes]:
         return chunk, pack(_slots(replay, chunk).cpu().numpy())
 
     row_bytes = replay.observation[0, 0].nbytes
     packed: list[tuple[Chunk, bytes]] = []
     raw = 0
-    for chunk, data in _in_threads(compressed, _chunks(replay, since)):
+    for chunk, data in _in_threads(compress, _chunks(replay, since)):
         packed.append((chunk, data))
         raw += chunk.rows * row_bytes
         if raw >= FILE_BYTES:
@@ -72,7 +72,7 @@ def restore(replay: Transitions, file: Mapping[str, Tensor]) -> None:
     table = file["chunks"].tolist()
     starts = np.cumsum([0, *(size for *_, size in table)]).tolist()
 
-    def inflated(number: int) -> None:
+    def inflate(number: int) -> None:
         *fields, size = table[number]
         chunk = Chunk(*fields)
         if not 0 < chunk.rows <= replay.observation.shape[1]:
@@ -81,7 +81,7 @@ def restore(replay: Transitions, file: Mapping[str, Tensor]) -> None:
         rows = torch.from_numpy(unpack(packed, chunk.rows, row.numel(), row.dtype))
         _slots(replay, chunk).copy_(rows.reshape(chunk.rows, *row.shape))
 
-    for _ in _in_threads(inflated, range(len(table))):
+    for _ in _in_threads(inflate, range(len(table))):
         pass
 
 

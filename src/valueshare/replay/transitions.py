@@ -17,8 +17,8 @@ than they have transitions, so a ring of rows may overwrite a row while its tran
 `oldest` is the first transition that still has all its rows. A stack is taken to reach back S-1 rows whatever its age,
 so that a row which is overwritten takes one transition at most.
 
-Both rings are longer than they say by some *slack*, which holds evicted transitions: a batch can be sampled
-as of a step shortly before the last one.
+Both rings are longer than they say by `SAMPLING_LAG`, and still hold that many evicted transitions: a batch can be
+sampled as of a step shortly before the last one.
 
 Everything is a tensor on one device and is updated in place without reading it on the host, so that
 `add` and `gather` can be part of a CUDA graph. A ring may have more than 2^31 elements: all
@@ -35,8 +35,8 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.replay.mapped import mapped_zeros
 
-SLACK = 16  # most transitions that may be added between the step of an update and its sampling
-_SLACK_ROWS = 2 * SLACK  # two for a step that ends an episode
+SAMPLING_LAG = 16  # most transitions that may be added between the step of an update and its sampling
+_LAG_ROWS = 2 * SAMPLING_LAG  # two for a step that ends an episode
 
 
 class Batch(NamedTuple):
@@ -90,7 +90,7 @@ def empty(
 ) -> Transitions:
     """Rings without a transition in them; `stack` is S.
 
-    C is `capacity` and R is `rows`, both with the slack. With a `folder`, the rows are on its disk.
+    C is `capacity` and R is `rows`, both with the sampling lag. With a `folder`, the rows are on its disk.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
     min_rows = max(4, stack + 3)
@@ -100,7 +100,7 @@ def empty(
     def allocate(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros((agents, *shape), dtype=dtype, device=device)
 
-    slots, row_shape = capacity + SLACK, (rows + _SLACK_ROWS, *observation_shape)
+    slots, row_shape = capacity + SAMPLING_LAG, (rows + _LAG_ROWS, *observation_shape)
     if folder is None:
         observation = allocate(*row_shape, dtype=observation_dtype)
     else:
@@ -254,8 +254,8 @@ def _evict(replay: Transitions, rounds: int) -> None:
     starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
     agents, slots = _agents(replay), replay.action.shape[1]
-    replay.oldest.clamp_(min=replay.written - (slots - SLACK))
-    rows = replay.observation.shape[1] - _SLACK_ROWS
+    replay.oldest.clamp_(min=replay.written - (slots - SAMPLING_LAG))
+    rows = replay.observation.shape[1] - _LAG_ROWS
     first_row = replay.rows - rows + max(len(replay.frame_offsets) - 1, 0)
     for _ in range(rounds):
         lost = replay.row[agents, replay.oldest % slots] < first_row

@@ -25,7 +25,7 @@ from valueshare.population.checkpoints import saving
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.train import Trained, train_population
+from valueshare.population.train import TrainingResult, train_population
 from valueshare.replay import transitions
 from valueshare.signals import Stopped
 
@@ -33,7 +33,7 @@ AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0], agent_setti
 SECONDS = 60.0  # at most, that one thread waits for the other
 
 
-def train(folder: Path, **options: Any) -> Trained:
+def train(folder: Path, **options: Any) -> TrainingResult:
     return train_population(AGENTS, FIVE_PHASES, directory=folder, **options)
 
 
@@ -136,7 +136,7 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert alive == [0] * 5
     assert len(copies) > 5
     spec = PopulationSpec("population-0", AGENTS, FIVE_PHASES, "envpool")
-    assert 2 * memory.need(spec).snapshot_per_agent == pytest.approx(max(sizes), rel=0.05)
+    assert 2 * memory.need(spec).checkpoint_copy_per_agent == pytest.approx(max(sizes), rel=0.05)
 
 
 # Trains, and is killed in step 80, while phase 1 is being written: at the file that is its argument.

@@ -22,36 +22,36 @@ from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
 from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
-from valueshare.population.state import flat
-from valueshare.population.train import PhaseReport, Trained, train_population
+from valueshare.population.state import state_dict
+from valueshare.population.train import PhaseReport, TrainingResult, train_population
 from valueshare.replay import transitions
 from valueshare.schema import FORMAT, body_checksum
 
 AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=SHORT_EXPLORATION)
 
 
-def train(directory: Path | None, stop_after: int | None = None) -> Trained:
+def train(directory: Path | None, stop_after: int | None = None) -> TrainingResult:
     """Train; with `stop_after`, until that many ticks (of training and evaluation) are over."""
     ticks = iter(range(10**9))
     last = 10**9 if stop_after is None else stop_after
     return train_population(AGENTS, FIVE_PHASES, directory=directory, should_stop=lambda: next(ticks) >= last)
 
 
-def assert_same(one: Trained, other: Trained) -> None:
+def assert_same(one: TrainingResult, other: TrainingResult) -> None:
     assert one.finished
     assert other.finished
     assert one.records.equals(other.records)
-    tensors = flat(other.state)
-    for name, value in flat(one.state).items():
+    tensors = state_dict(other.state)
+    for name, value in state_dict(one.state).items():
         assert torch.equal(value, tensors[name]), name
 
 
 @pytest.fixture(scope="module")
-def uninterrupted() -> Trained:
+def uninterrupted() -> TrainingResult:
     return train(None)
 
 
-def test_records_have_every_agent_at_every_evaluation(uninterrupted: Trained) -> None:
+def test_records_have_every_agent_at_every_evaluation(uninterrupted: TrainingResult) -> None:
     records = uninterrupted.records
     assert records["step"].unique().sort().to_list() == [0, 30, 60, 90, 120, 150]
     assert records.height == 6 * 4
@@ -63,7 +63,7 @@ def test_records_have_every_agent_at_every_evaluation(uninterrupted: Trained) ->
 
 
 @pytest.mark.parametrize("stop_after", [0, 25, 70, 120, 190])
-def test_resumed_is_uninterrupted(tmp_path: Path, uninterrupted: Trained, stop_after: int) -> None:
+def test_resumed_is_uninterrupted(tmp_path: Path, uninterrupted: TrainingResult, stop_after: int) -> None:
     stopped = train(tmp_path, stop_after)
     assert not stopped.finished
     assert stopped.records.height < uninterrupted.records.height
@@ -71,7 +71,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, uninterrupted: Trained, stop_a
     assert_same(train(tmp_path), uninterrupted)  # nothing left to do: the end is loaded
 
 
-def test_stopping_again_and_again(tmp_path: Path, uninterrupted: Trained) -> None:
+def test_stopping_again_and_again(tmp_path: Path, uninterrupted: TrainingResult) -> None:
     while not (trained := train(tmp_path, stop_after=110)).finished:
         pass
     assert_same(trained, uninterrupted)
@@ -89,7 +89,7 @@ def test_an_extended_run_of_short_episodes_is_a_run_of_that_length(tmp_path: Pat
     assert transitions.size(at_once.state.replay).tolist() == [300, 300]  # less than the capacity: all are kept
 
 
-def train_until(directory: Path, last: int) -> Trained:
+def train_until(directory: Path, last: int) -> TrainingResult:
     """Train until a phase is finished."""
     done: list[int] = []
     return train_population(
@@ -165,7 +165,7 @@ def trained_until(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], P
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     tmp_path: Path,
     trained_until: Callable[[int], Path],
-    uninterrupted: Trained,
+    uninterrupted: TrainingResult,
     caplog: pytest.LogCaptureFixture,
     file: str,
     last: int,
@@ -215,7 +215,9 @@ def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: p
     assert "using the checkpoint before it" not in caplog.messages[-1]
 
 
-def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(tmp_path: Path, uninterrupted: Trained) -> None:
+def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
+    tmp_path: Path, uninterrupted: TrainingResult
+) -> None:
     def damage(report: PhaseReport) -> None:
         if report.phase == 2:
             cut(CheckpointPaths(tmp_path, "population-0").manifest(2))
@@ -246,7 +248,9 @@ def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         train(tmp_path)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing(
+    tmp_path: Path, uninterrupted: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, sync = tmp_path / "checkpoints/population-0", os.fsync
 
     def full_for_phase_2(handle: int) -> None:

@@ -17,7 +17,7 @@ from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.settings import ReplayDevice, TrainingSettings
-from valueshare.population.state import flat, initial_state, make_population
+from valueshare.population.state import initial_state, make_population, state_dict
 
 CHAIN, ATARI = "tests/Chain-v0", "ALE/Breakout-v5"
 AGENTS = 4
@@ -92,7 +92,7 @@ def trained(engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisod
     episodes = TrainingEpisodes(AGENTS)
     for start, end in ((0, 13), (13, 14), (14, 45)):
         executor.run(range(start, end), lambda step: None, episodes)
-    everything = {**flat(engine.state), **engine.state.replay._asdict()}
+    everything = {**state_dict(engine.state), **engine.state.replay._asdict()}
     return {name: torch.as_tensor(value).clone() for name, value in everything.items()}, episodes
 
 

@@ -26,7 +26,7 @@ from valueshare.population.execution.groups import Group
 from valueshare.population.loop import OnStep, SerialExecutor
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import ReplayDevice, TrainingSettings
-from valueshare.population.state import flat, initial_state, make_population
+from valueshare.population.state import initial_state, make_population, state_dict
 
 AGENTS = 3
 SETTINGS = TrainingSettings(
@@ -112,7 +112,7 @@ def is_asynchronous(engine: Engine) -> bool:
 
 
 def numbers(engine: Engine) -> dict[str, torch.Tensor]:
-    everything = {**flat(engine.state), **engine.state.replay._asdict()}
+    everything = {**state_dict(engine.state), **engine.state.replay._asdict()}
     return {name: torch.as_tensor(value).cpu().clone() for name, value in everything.items()}
 
 

@@ -22,7 +22,7 @@ from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.learner import Learner, update
 from valueshare.population.loop import Executor
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
-from valueshare.population.state import flat, initial_state, make_population
+from valueshare.population.state import initial_state, make_population, state_dict
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
 
@@ -136,7 +136,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
     def trained() -> dict[str, torch.Tensor]:
         found = train_population(table, settings, device="cuda").state
         rings = {n: getattr(found.replay, n) for n in ("action", "reward", "discount")}
-        return {n: value.cpu() for n, value in {**flat(found), **rings}.items()}
+        return {n: value.cpu() for n, value in {**state_dict(found), **rings}.items()}
 
     first, again = trained(), trained()
 
@@ -195,7 +195,7 @@ def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled:
         executor.reset([5, 6, 7, 8])
         count, counts = environments.program.step._cache_size, list[int]()
         executor.run(range(200), recorded(count, counts), episodes)
-        numbers = {**flat(state), **state.replay._asdict()}
+        numbers = {**state_dict(state), **state.replay._asdict()}
         found.append(({name: value.clone() for name, value in numbers.items()}, episodes))
         assert counts[1] - counts[0] <= 1  # compiled once for each device, if no earlier case has done it
         assert {*counts[1:], count()} == {counts[1]}  # and not again after the first step
@@ -271,8 +271,8 @@ def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
     resumed = train_population(table, SETTINGS, device="cuda", directory=tmp_path)
     whole = train_population(table, SETTINGS, device="cuda")
     assert resumed.records.equals(whole.records)
-    tensors = flat(whole.state)
-    for name, value in flat(resumed.state).items():
+    tensors = state_dict(whole.state)
+    for name, value in state_dict(resumed.state).items():
         assert torch.equal(value, tensors[name]), name
 
 

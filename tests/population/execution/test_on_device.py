@@ -13,7 +13,7 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import flat, initial_state, make_population
+from valueshare.population.state import initial_state, make_population, state_dict
 
 pytest.importorskip("gymnax")
 
@@ -60,7 +60,7 @@ def test_the_same_numbers_as_the_plain_loop(algorithm: str, changes: dict[str, A
         executor.reset([5, 6, 7])
         for steps in (range(13), range(13, 14), range(14, 120)):
             executor.run(steps, lambda step: None, episodes)
-        numbers = {**flat(state), **state.replay._asdict()}
+        numbers = {**state_dict(state), **state.replay._asdict()}
         found.append(({name: value.clone() for name, value in numbers.items()}, episodes))
         assert environments.program.step._cache_size() == 1  # type: ignore[attr-defined]
     (serial, serial_episodes), (device, device_episodes) = found

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class EarlierEnd(Exception):
+class EndBeforeExtension(Exception):
     """A checkpoint is the end of a run that was extended since."""
 
 
@@ -35,14 +35,14 @@ def latest_checkpoint(
     phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
     """
 
-    def verified(body: dict[str, Any]) -> dict[str, Any]:
+    def verify_resumable(body: dict[str, Any]) -> dict[str, Any]:
         check_fingerprint(body["fingerprint"], fingerprint, extended_from)
         if is_earlier_end(body, fingerprint, extended_from):
-            raise EarlierEnd
+            raise EndBeforeExtension
         verify_all(paths, body)
         return body
 
-    return _newest(paths, verified)
+    return _newest(paths, verify_resumable)
 
 
 def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | None:
@@ -79,7 +79,7 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
     for path in manifests:
         try:
             return load(read_manifest(path))
-        except EarlierEnd:
+        except EndBeforeExtension:
             continue
         except Damaged as damage:
             if _manifests(paths)[:1] != manifests[:1]:  # training has replaced them since

@@ -39,13 +39,13 @@ _DTYPES = {  # as safetensors names them
 }
 
 
-class Added(NamedTuple):
+class ReplayDelta(NamedTuple):
     """Transitions that a phase added to replay, before they are stored."""
 
     columns: Mapping[str, Tensor]
     end: int  # transitions that an agent had written when the phase ended
     oldest: int  # the oldest transition that any agent can still sample
-    frames: Iterable[FrameFile] = ()  # asked for a file when the one before it is on the disk
+    frames: Iterable[FrameFile] = ()  # iterated lazily: a file is made when the one before it is on the disk
 
 
 def save(
@@ -54,11 +54,11 @@ def save(
     fingerprint: Mapping[str, Any],
     state: Mapping[str, Tensor],
     records: pl.DataFrame,
-    added: Added | None,
+    delta: ReplayDelta | None,
 ) -> None:
     """Commit a phase, then delete what neither it nor the checkpoint before it needs.
 
-    `added` is None for the last phase of a run. Segments of replay that end before the oldest live
+    `delta` is None for the last phase of a run. Segments of replay that end before the oldest live
     transition are done with.
     """
     refuse_links(paths.root, f"checkpoints/{paths.name}", f"records/{paths.records(phase).name}")
@@ -68,9 +68,9 @@ def save(
             directory.mkdir(parents=True, exist_ok=True)
         earlier = {"records": {}, "segments": []} if before is None else before
         segments: list[dict[str, Any]] = []
-        if added is not None:
-            live = [segment for segment in earlier["segments"] if segment["end"] > added.oldest]
-            segments = [*live, _write_replay(paths, phase, added)]
+        if delta is not None:
+            live = [segment for segment in earlier["segments"] if segment["end"] > delta.oldest]
+            segments = [*live, _write_replay(paths, phase, delta)]
         body = {
             "format": FORMAT,
             "phase": phase,
@@ -85,7 +85,7 @@ def save(
     remove_files(paths.checkpoints, _unneeded(paths, kept))
 
 
-def prepare(paths: CheckpointPaths) -> None:
+def remove_partial_files(paths: CheckpointPaths) -> None:
     """Refuse symbolic links, then delete what killed processes left half-written.
 
     Only for the population's one writer.
@@ -112,7 +112,7 @@ def remove_old(paths: CheckpointPaths, last: int) -> None:
 
 
 def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | None:
-    """That of the phase before; None for the first one."""
+    """The manifest of the phase before; None for the first phase."""
     if phase == 0:
         return None
     try:
@@ -124,14 +124,14 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
         ) from damage
 
 
-def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> dict[str, Any]:
-    """The manifest's entry for the segment."""
-    digest = atomic_write(paths.replay(phase), safetensors_bytes(added.columns))
+def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> dict[str, Any]:
+    """Write the transitions of a phase; return the manifest's entry for the segment."""
+    digest = atomic_write(paths.replay(phase), safetensors_bytes(delta.columns))
     frames: dict[str, str] = {}
-    for number, file in enumerate(added.frames):
+    for number, file in enumerate(delta.frames):
         path = paths.frames(phase, number)
         frames[path.name] = atomic_write(path, safetensors_bytes(file._asdict()))
-    return {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
+    return {"file": paths.replay(phase).name, "digest": digest, "end": delta.end, "frames": frames}
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.groups import Group, GroupedPopulation, store_last_step
 from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
-from valueshare.replay.transitions import SLACK
+from valueshare.replay.transitions import SAMPLING_LAG
 
 AHEAD = 8  # most steps that are launched ahead of the environments
-assert AHEAD < SLACK, "an update samples as of its step, at most SLACK steps ago"
+assert AHEAD < SAMPLING_LAG, "an update samples as of its step, at most SAMPLING_LAG steps ago"
 
 
 def run_asynchronously(

@@ -96,9 +96,9 @@ def make_eval_policy(
 
     def choose(obs: Tensor, action: Tensor, value: Tensor) -> None:
         q = action_values(obs)
-        draws = uniform(keys.evaluation, counter, count)
-        choices = integers(keys.evaluation_action, counter, count, population.env.actions)
-        action.copy_(epsilon_greedy(q, settings.eval_epsilon, draws, choices))
+        uniforms = uniform(keys.evaluation, counter, count)
+        random_actions = integers(keys.evaluation_action, counter, count, population.env.actions)
+        action.copy_(epsilon_greedy(q, settings.eval_epsilon, uniforms, random_actions))
         value.copy_(select_action_values(q, action))
         counter.add_(1)
 

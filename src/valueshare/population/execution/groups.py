@@ -20,7 +20,7 @@ from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.execution.learner import Learner, make_learner
 from valueshare.population.learn import copy_weights
 from valueshare.population.networks import Tensors, Weights
-from valueshare.population.state import Keys, Population, State, flat, load_, with_delayed_actor
+from valueshare.population.state import Keys, Population, State, load_state_dict_, state_dict, with_delayed_actor
 from valueshare.population.store import store
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, empty_history, record_step
@@ -90,7 +90,7 @@ def make_grouped(
         )
         for start, end, each in zip(ends, ends[1:], environments, strict=False)
     )
-    before = {name: tensor.clone() for name, tensor in flat(state).items()}
+    before = {name: tensor.clone() for name, tensor in state_dict(state).items()}
     # Steps that may run at the same time must not share memory: those of different groups, and a delayed update.
     joint = [learner.update_target]
     joint += [step for step in (learner.stage_batch, learner.sync_actor) if step is not None]
@@ -106,7 +106,7 @@ def make_grouped(
         else:
             capture_all(steps, device, stream=group.stream)
     capture_all(joint, device, high_priority=delayed and not asynchronous)
-    load_(state, before)
+    load_state_dict_(state, before)
     return GroupedPopulation(population, state, groups, learner)
 
 

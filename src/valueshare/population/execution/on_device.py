@@ -26,7 +26,7 @@ from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.execution.evaluators import make_eval_policy
 from valueshare.population.learn import copy_weights, learn, update_target
 from valueshare.population.loop import OnStep, run_updates
-from valueshare.population.state import Population, State, flat, load_, torch_dtype, with_delayed_actor
+from valueshare.population.state import Population, State, load_state_dict_, state_dict, torch_dtype, with_delayed_actor
 from valueshare.population.store import StepTensors, store
 from valueshare.replay import transitions
 
@@ -54,9 +54,9 @@ class DeviceExecutor:
         self.store = graphed(self._add_to_replay)
         self.update_target = graphed(partial(update_target, population, state))
         self.learn = graphed(partial(learn, population, state))
-        before = {name: tensor.clone() for name, tensor in flat(state).items()}
+        before = {name: tensor.clone() for name, tensor in state_dict(state).items()}
         capture_all([self.learn, self.update_target, self.act, self.store], device)  # which runs them
-        load_(state, before)
+        load_state_dict_(state, before)
 
     def reset(self, seeds: Sequence[int]) -> None:
         self._step.observation.copy_(_as_tensor(self.environments.reset_on_device(seeds)))

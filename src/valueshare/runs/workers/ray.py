@@ -107,8 +107,8 @@ class RayLauncher(Launcher):
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {spec.label} needs {format_bytes(need.each(device))} and does not fit: write "
-                    f"{memory.SMALLER[need.largest]}"
+                    f"one agent of {spec.label} needs {format_bytes(need.bytes_per_agent(device))} and does not fit: "
+                    f"write {memory.ADVICE[need.largest]}"
                 )
             limits[name] = fit
         return split(plan, limits)
