@@ -209,7 +209,7 @@ def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     env, algorithm = agent.population.env, agent.population.algorithm
     baseline = algorithm.baseline_caption.format(k=agent.k)
     low, high = (100 * share for share in BAND)
-    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
+    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.is_quantile else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)
     title = f"{name} · {label} · agent {agent.number}, {pluralize(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)
