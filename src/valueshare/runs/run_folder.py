@@ -30,7 +30,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
+from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, read_manifest, verify_all
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
@@ -225,15 +225,18 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool = False) -> bool:
-    """The same of one population; if the run was extended by less than a phase, the last phase must have all steps."""
+    """Whether a population's last phase is there with right checksums; of a copied run, its manifest is enough.
+
+    A run that was extended by less than a phase has the manifest of a shorter last phase until it is trained on.
+    """
     paths = CheckpointPaths(folder, spec.name)
-    manifest = paths.manifest(spec.last_phase)
-    if not (manifest.is_file() if copied else is_whole(paths, spec.last_phase)):
-        return False
     try:
-        return not spec.extended_from or read_manifest(manifest)["fingerprint"].get("steps") not in spec.extended_from
+        body = read_manifest(paths.manifest(spec.last_phase))
+        if not copied:
+            verify_all(paths, body)
     except Damaged:
-        return True
+        return False
+    return body["fingerprint"].get("steps") not in spec.extended_from
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
