@@ -12,6 +12,7 @@ from valueshare import schema
 from valueshare.errors import InvalidInput
 from valueshare.files import atomic_write, file_digest
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.text import resume_command
 
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
@@ -41,8 +42,8 @@ def read_tables(
             tables.append(table)
         elif not skip_damaged:
             raise InvalidInput(
-                f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
-                "before it is intact; otherwise start the run again in a new folder"
+                f"{path} is damaged: {resume_command(folder)} makes it again where a checkpoint before it is intact; "
+                "otherwise start the run again in a new folder"
             )
     return tables
 

@@ -1,6 +1,5 @@
 """Starting and resuming the run of a plan: checks, the folder or URL, the launcher, and what is printed."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG
-from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
+from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize, resume_command
 
 
 def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
@@ -148,9 +147,9 @@ def resume_run(
         finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
         if steps is not None:
             if not finished:
-                resume = f"valueshare resume {shlex.quote(str(location))}"
                 raise InvalidInput(
-                    f"the run in {location} is not finished: let it end, or if it was stopped, {resume} first"
+                    f"the run in {location} is not finished: let it end, or if it was stopped, "
+                    f"{resume_command(location)} first"
                 )
             before, plan = config(plan), extended(plan, steps)
             print_lines(execution.console, *_schedule_notes(plan))

@@ -15,7 +15,7 @@ from valueshare.host_memory import refuse_without_memory
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, exit_during_import
-from valueshare.text import option_words, pluralize
+from valueshare.text import option_words, pluralize, resume_command
 
 if TYPE_CHECKING:
     from valueshare.runs.execution import ExecutionOptions
@@ -47,7 +47,7 @@ def run_and_report(
     """
     from valueshare.runs.storage.copies import finished_phases
 
-    advice = f"resume with: valueshare resume {shlex.quote(str(folder))}"
+    advice = f"resume with: {resume_command(folder)}"
     if in_study:
         advice = "resume with the same command again"
     try:

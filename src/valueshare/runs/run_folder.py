@@ -46,6 +46,7 @@ from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import AGENTS, PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config
+from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
@@ -79,8 +80,7 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
             pass
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
-    again = f"valueshare resume {shlex.quote(str(folder))}"
-    raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
+    raise InvalidInput(f"{folder} holds this run, unfinished: write {resume_command(folder)}")
 
 
 def is_untrained(folder: Path, plan: Plan) -> bool:

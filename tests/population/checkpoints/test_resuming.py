@@ -205,12 +205,13 @@ def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: p
 def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(tmp_path: Path, uninterrupted: Trained) -> None:
     def damage(report: PhaseReport) -> None:
         if report.phase == 2:
-            cut(CheckpointPaths(tmp_path, "population-0").manifest(2))
+            cut(CheckpointPaths(folder, "population-0").manifest(2))
 
-    with pytest.raises(InvalidInput, match="valueshare resume") as caught:
-        train_population(AGENTS, FIVE_PHASES, directory=tmp_path, on_phase=damage)
+    folder = tmp_path / "my run"
+    with pytest.raises(InvalidInput, match=f"valueshare resume '{folder}' resumes from") as caught:
+        train_population(AGENTS, FIVE_PHASES, directory=folder, on_phase=damage)
     assert "\n" not in str(caught.value)
-    assert_same(train(tmp_path), uninterrupted)
+    assert_same(train(folder), uninterrupted)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:

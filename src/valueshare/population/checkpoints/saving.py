@@ -24,6 +24,7 @@ from valueshare.population.checkpoints.files import (
 from valueshare.records import write_table
 from valueshare.replay.packing import FrameFile
 from valueshare.schema import FORMAT, body_checksum
+from valueshare.text import resume_command
 
 _DTYPES = {  # as safetensors names them
     torch.float64: "F64",
@@ -119,8 +120,8 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
         return read_manifest(paths.manifest(phase - 1))
     except Damaged as damage:
         raise InvalidInput(
-            f"the checkpoint before this one was damaged meanwhile ({damage}): valueshare resume "
-            f"{paths.root} resumes from the last one that is whole"
+            f"the checkpoint before this one was damaged meanwhile ({damage}): "
+            f"{resume_command(paths.root)} resumes from the last one that is whole"
         ) from damage
 
 

@@ -26,7 +26,7 @@ from valueshare.runs.shards import balanced, estimated_cost, longest_first
 from valueshare.runs.storage.copies import finished_phases
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
-from valueshare.text import pluralize
+from valueshare.text import pluralize, resume_command
 
 POLL_SECONDS = 0.1
 
@@ -71,7 +71,7 @@ class LocalLauncher(Launcher):
                     raise
                 raise InvalidInput(
                     f"memory ran out (planned: {self._memory}): {first_line(error)}; {finished_phases(folder)}: "
-                    f"free some, then valueshare resume {folder}"
+                    f"free some, then {resume_command(folder)}"
                 ) from error
             callbacks.on_end(name, Outcome(finished))
             if not finished:
