@@ -123,6 +123,27 @@ def test_a_cluster_chooses_by_its_nodes(gpus: float, device: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("four_cores")
+@pytest.mark.parametrize("launcher", [LocalLauncher, ProcessLauncher])
+def test_a_run_is_checked_once_before_it_starts(
+    launcher: type[LocalLauncher] | type[ProcessLauncher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of workers starts a process; here the run is also compiled, for which it is checked first."""
+    check, checked = launcher.check, []
+
+    def count(self: Any, plan: Plan, execution: ExecutionOptions) -> str:
+        checked.append(plan)
+        return check(self, plan, execution)
+
+    monkeypatch.setattr(launcher, "check", count)
+    monkeypatch.setattr(starting, "launch", lambda *_: None)
+    monkeypatch.setattr(resources, "compiler_problem", lambda *_, **__: None)
+    monkeypatch.setattr(resources, "SHORT_RUN", 0 if launcher is ProcessLauncher else 10**9)
+    monkeypatch.setitem(resources.SPEEDUPS, "cpu", resources.Speedup(0.0, 0.0, 1.0))
+    valueshare.train("CartPole-v1", seeds=2, steps=60, out=tmp_path / "run", progress=False)
+    assert len(checked) == 1
+
+
 def network(shape: Any, k: float) -> nn.Module:
     return nn.Linear(shape.observation[0], shape.actions)
 

@@ -4,8 +4,10 @@ None of them changes an agent's random numbers; a CUDA device and compilation ch
 the run. What changes results more, like TensorFloat-32, stays as it is set: a hint names it where it would pay.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -111,6 +113,7 @@ class Prepared(NamedTuple):
     launcher: Launcher
     resources: Resources
     lines: list[str]  # what was chosen, and a hint
+    check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
 
 
 def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher | None]:
@@ -166,10 +169,11 @@ def prepare_launch(
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
         split = split if begun else launcher.split(split)
+        check = cache(partial(launcher.check, split, execution))
         if not automatic or chosen.workers.value == 1:
             break
         try:
-            launcher.check(split, execution)
+            check()
             break
         except DoesNotFit:
             requested = requested._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
@@ -177,10 +181,10 @@ def prepare_launch(
             requested = requested._replace(workers=Choice(1, first_line(error)))
     if cluster is None:
         if chosen.compiled.value and compiles:
-            launcher.check(split, execution)  # nothing is compiled for a run that is refused
+            check()  # nothing is compiled for a run that is refused
         chosen = _compilable(chosen, automatic=plan.compiled is None, begun=begun, compiles=compiles)
     split = replace(split, compiled=chosen.compiled.value)
-    return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))])
+    return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))], check)
 
 
 def _compilable(chosen: Resources, *, automatic: bool, begun: bool, compiles: bool) -> Resources:

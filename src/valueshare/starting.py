@@ -98,7 +98,7 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
         prepared = prepare_launch(plan, execution, cluster, compiles=False)
         lines = [*plan_listing(prepared.plan, prepared.resources.workers.value), "", *about, *prepared.lines]
         try:
-            memory = prepared.launcher.check(prepared.plan, execution)
+            memory = prepared.check()
         except DoesNotFit:
             yield from lines
             raise
@@ -240,11 +240,11 @@ def _choose_resources(
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(copy.folder) if begun else 0
         prepared = prepare_launch(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
-        plan, launcher, resources, lines = prepared
-        memory = launcher.check(plan, execution)
+        plan, launcher, memory = prepared.plan, prepared.launcher, prepared.check()
         warning = launcher.check_location(copy.location)
         notes = [] if warning is None else [f"note: {warning}"]
-        lines = [*plan_summary(plan, resources.workers.value), *about, *lines, f"memory: {memory}"]
+        about_plan = plan_summary(plan, prepared.resources.workers.value)
+        lines = [*about_plan, *about, *prepared.lines, f"memory: {memory}"]
         print_lines(execution.console, *lines, f"run folder: {copy.location}", *notes)
         estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
         if estimate is not None:

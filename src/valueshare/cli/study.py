@@ -151,7 +151,7 @@ def announce_atari(
             prepared.append(
                 prepare_launch(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
             )
-        needs, refusal = _memory(prepared, execution, at_once=not running.plan)
+        needs, refusal = _memory(prepared, at_once=not running.plan)
         resumed = any(run.begun for run in study_runs)
         seconds = 0.0
         for run, prepared_run, memory in zip(study_runs, prepared, needs, strict=True):
@@ -207,9 +207,7 @@ def _measured(plan: "Plan", execution: "ExecutionOptions") -> float:
     )
 
 
-def _memory(
-    prepared: "Sequence[Prepared]", execution: "ExecutionOptions", *, at_once: bool
-) -> tuple[list[str], InvalidInput | None]:
+def _memory(prepared: "Sequence[Prepared]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:
     """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
     from valueshare.population.memory import DoesNotFit
 
@@ -217,7 +215,7 @@ def _memory(
     refusal: InvalidInput | None = None
     for prepared_run in prepared:
         try:
-            lines.append(prepared_run.launcher.check(prepared_run.plan, execution))
+            lines.append(prepared_run.check())
         except DoesNotFit as error:
             fewer = ", or a smaller agents-at-once" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")
