@@ -17,7 +17,6 @@ from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import Added, prepare, save
@@ -28,6 +27,7 @@ from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
+from valueshare.records import CheckpointPaths
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions

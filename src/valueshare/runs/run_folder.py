@@ -30,12 +30,22 @@ from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, read_manifest, verify_all
+from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
+from valueshare.records import (
+    AGENTS,
+    CHECKPOINTS,
+    EVALUATIONS,
+    PROGRESS,
+    RECORDS,
+    TENSORBOARD,
+    CheckpointPaths,
+    read_progress,
+    read_tables,
+)
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
@@ -44,7 +54,7 @@ from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import AGENTS, PROVENANCE
+from valueshare.runs.storage.remote import PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config
 from valueshare.text import resume_command
 

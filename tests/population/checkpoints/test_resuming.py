@@ -20,10 +20,11 @@ from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, write_json
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
-from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
+from valueshare.population.checkpoints.files import is_whole
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
+from valueshare.records import CheckpointPaths
 from valueshare.schema import FORMAT, body_checksum
 
 AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=SHORT_EXPLORATION)

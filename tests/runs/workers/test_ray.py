@@ -21,9 +21,8 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
-from valueshare.records import read_progress
+from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs import locks
 from valueshare.runs.execution import ExecutionOptions, ProgressHooks
 from valueshare.runs.launcher_options import LauncherOptions

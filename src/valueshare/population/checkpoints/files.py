@@ -1,54 +1,16 @@
-"""The files of one population in a run folder: their names, manifests and checksums."""
+"""The manifests of a population's checkpoints, and the checksums of the files that they name."""
 
-import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
+from valueshare.records import RECORDS, CheckpointPaths, manifest_name
 from valueshare.schema import FORMAT, Invalid, Manifest, read_checksummed, validate_as
-
-# The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
-OWN_NAMES = re.compile(
-    r"checkpoint-\d{6,}\.json|(state|replay)-\d{6,}\.safetensors|frames-\d{6,}-\d{4,}\.safetensors", re.ASCII
-)
 
 
 class Damaged(Exception):
     """A file of a checkpoint is missing, cut short or changed."""
-
-
-class CheckpointPaths(NamedTuple):
-    """Paths of the files of one population of a run."""
-
-    root: Path
-    name: str
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints" / self.name
-
-    def manifest(self, phase: int) -> Path:
-        return self.checkpoints / f"checkpoint-{phase:06d}.json"
-
-    def state(self, phase: int) -> Path:
-        return self.checkpoints / f"state-{phase:06d}.safetensors"
-
-    def replay(self, phase: int) -> Path:
-        return self.checkpoints / f"replay-{phase:06d}.safetensors"
-
-    def frames(self, phase: int, number: int) -> Path:
-        return self.checkpoints / f"frames-{phase:06d}-{number:04d}.safetensors"
-
-    def records(self, phase: int) -> Path:
-        return self.root / "records" / f"{self.name}-{phase:06d}.parquet"
-
-
-def phase_of(name: str) -> int | None:
-    """The phase of a file in checkpoints/NAME; None for a file that we did not write."""
-    if not OWN_NAMES.fullmatch(name):
-        return None
-    return int(name.split("-")[1].partition(".")[0])
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -64,7 +26,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = validate_as(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so
         raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
-    if path.name != f"checkpoint-{manifest.phase:06d}.json":
+    if path.name != manifest_name(manifest.phase):
         raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
     return body
 
@@ -88,7 +50,7 @@ def is_whole(paths: CheckpointPaths, phase: int) -> bool:
 
 def verify_all(paths: CheckpointPaths, body: dict[str, Any]) -> None:
     for name, digest in body["records"].items():
-        verify(paths.root / "records" / name, digest)
+        verify(paths.root / RECORDS / name, digest)
     for name, digest in needed_files(body).items():
         verify(paths.checkpoints / name, digest)
 

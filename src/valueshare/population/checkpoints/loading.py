@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import (
-    CheckpointPaths,
     Damaged,
-    phase_of,
     read_manifest,
     verify,
     verify_all,
 )
 from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
+from valueshare.records import CheckpointPaths
 
 T = TypeVar("T")
 
@@ -64,7 +63,7 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
 
 def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, extended_from: Sequence[int] = ()) -> int:
     """The number of phases before the one with which training resumes, by the manifests alone."""
-    for path in _manifests(paths):
+    for path in paths.manifests():
         with suppress(Damaged, InvalidInput):  # the population's worker reports it
             body = read_manifest(path)
             if not is_earlier_end(body, {"checkpoint_interval": checkpoint_interval}, extended_from):
@@ -74,7 +73,7 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
 
 def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
-    manifests = _manifests(paths)
+    manifests = paths.manifests()
     damaged = False
     for path in manifests:
         try:
@@ -82,7 +81,7 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
         except EarlierEnd:
             continue
         except Damaged as damage:
-            if _manifests(paths)[:1] != manifests[:1]:  # training has replaced them since
+            if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
                 return _newest(paths, load)
             damaged = True
             then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
@@ -90,9 +89,3 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
     if damaged:
         raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
     return None
-
-
-def _manifests(paths: CheckpointPaths) -> list[Path]:
-    """The manifests that are there, newest first."""
-    manifests = paths.checkpoints.glob("checkpoint-*.json")
-    return sorted(manifests, key=lambda path: phase_of(path.name) or 0, reverse=True)

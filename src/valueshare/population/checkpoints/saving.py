@@ -13,15 +13,12 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files, remove_temporary_files
 from valueshare.population.checkpoints.files import (
-    OWN_NAMES,
-    CheckpointPaths,
     Damaged,
     is_whole,
     needed_files,
-    phase_of,
     read_manifest,
 )
-from valueshare.records import write_table
+from valueshare.records import CHECKPOINT_FILE, CHECKPOINTS, RECORDS, CheckpointPaths, phase_of, write_table
 from valueshare.replay.packing import FrameFile
 from valueshare.schema import FORMAT, body_checksum
 from valueshare.text import resume_command
@@ -62,10 +59,10 @@ def save(
     `added` is None for the last phase of a run. Segments of replay that end before the oldest live
     transition are done with.
     """
-    refuse_links(paths.root, f"checkpoints/{paths.name}", f"records/{paths.records(phase).name}")
+    refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", f"{RECORDS}/{paths.records(phase).name}")
     with _all_or_nothing(paths, phase):
         before = _manifest_before(paths, phase)
-        for directory in (paths.checkpoints, paths.root / "records"):
+        for directory in (paths.checkpoints, paths.root / RECORDS):
             directory.mkdir(parents=True, exist_ok=True)
         earlier = {"records": {}, "segments": []} if before is None else before
         segments: list[dict[str, Any]] = []
@@ -91,10 +88,9 @@ def prepare(paths: CheckpointPaths) -> None:
 
     Only for the population's one writer.
     """
-    refuse_links(paths.root, f"checkpoints/{paths.name}", "records")
-    records = re.compile(rf"{re.escape(paths.name)}-\d{{6,}}\.parquet", re.ASCII)
-    remove_temporary_files(paths.checkpoints, OWN_NAMES)
-    remove_temporary_files(paths.root / "records", records)
+    refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", RECORDS)
+    remove_temporary_files(paths.checkpoints, CHECKPOINT_FILE)
+    remove_temporary_files(paths.root / RECORDS, re.compile(paths.records_pattern, re.ASCII))
 
 
 def remove_old(paths: CheckpointPaths, last: int) -> None:

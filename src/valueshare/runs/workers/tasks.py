@@ -14,11 +14,10 @@ import msgspec
 import polars as pl
 
 from valueshare.population.agents import SCHEMA
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
-from valueshare.records import read_progress
+from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs.execution import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
