@@ -207,13 +207,13 @@ def _resume(
     manifest = latest_checkpoint(paths, identity, extended_from)
     if manifest is None:
         return 0, []
-    load_(state, load_file(paths.state(manifest["phase"])))
+    load_(state, load_file(paths.state(manifest.phase)))
     device = str(state.replay.written.device)
-    for segment in manifest["segments"]:  # oldest first
-        segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment["file"], device)))
-        for name in segment.get("frames", {}):  # one file at a time
+    for segment in manifest.segments:  # oldest first
+        segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment.file, device)))
+        for name in segment.frames:  # one file at a time
             packing.restore(state.replay, load_file(paths.checkpoints / name))
-    return manifest["phase"] + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest["records"]]
+    return manifest.phase + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest.records]
 
 
 def check_replay_device(place: str | None, device: torch.device) -> None:

@@ -241,12 +241,12 @@ def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool =
     """
     paths = CheckpointPaths(folder, spec.name)
     try:
-        body = read_manifest(paths.manifest(spec.last_phase))
+        manifest = read_manifest(paths.manifest(spec.last_phase))
         if not copied:
-            verify_all(paths, body)
+            verify_all(paths, manifest)
     except Damaged:
         return False
-    return body["fingerprint"].get("steps") not in spec.extended_from
+    return manifest.fingerprint.get("steps") not in spec.extended_from
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:

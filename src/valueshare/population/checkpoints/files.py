@@ -1,7 +1,6 @@
 """The manifests of a population's checkpoints, and the checksums of the files that they name."""
 
 from pathlib import Path
-from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
@@ -13,7 +12,7 @@ class Damaged(Exception):
     """A file of a checkpoint is missing, cut short or changed."""
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     try:
         body = read_checksummed(path)
     except (OSError, Invalid) as error:
@@ -28,14 +27,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
     if path.name != manifest_name(manifest.phase):
         raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
-    return body
+    return manifest
 
 
-def needed_files(body: dict[str, Any]) -> dict[str, str]:
+def needed_files(manifest: Manifest) -> dict[str, str]:
     """The files in checkpoints/NAME that a manifest needs, with their checksums."""
-    files = dict(body["state"])
-    for segment in body["segments"]:
-        files |= {segment["file"]: segment["digest"], **segment.get("frames", {})}
+    files = dict(manifest.state)
+    for segment in manifest.segments:
+        files |= {segment.file: segment.digest, **segment.frames}
     return files
 
 
@@ -48,10 +47,10 @@ def is_whole(paths: CheckpointPaths, phase: int) -> bool:
     return True
 
 
-def verify_all(paths: CheckpointPaths, body: dict[str, Any]) -> None:
-    for name, digest in body["records"].items():
+def verify_all(paths: CheckpointPaths, manifest: Manifest) -> None:
+    for name, digest in manifest.records.items():
         verify(paths.root / RECORDS / name, digest)
-    for name, digest in needed_files(body).items():
+    for name, digest in needed_files(manifest).items():
         verify(paths.checkpoints / name, digest)
 
 

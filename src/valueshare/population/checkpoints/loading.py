@@ -15,6 +15,7 @@ from valueshare.population.checkpoints.files import (
 )
 from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
 from valueshare.records import CheckpointPaths
+from valueshare.schema import Manifest
 
 T = TypeVar("T")
 
@@ -27,19 +28,19 @@ class EarlierEnd(Exception):
 
 def latest_checkpoint(
     paths: CheckpointPaths, fingerprint: Mapping[str, Any], extended_from: Sequence[int] = ()
-) -> dict[str, Any] | None:
+) -> Manifest | None:
     """The manifest of the newest checkpoint whose every checksum is right; None where there is none at all.
 
     The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
     phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
     """
 
-    def verified(body: dict[str, Any]) -> dict[str, Any]:
-        check_fingerprint(body["fingerprint"], fingerprint, extended_from)
-        if is_earlier_end(body, fingerprint, extended_from):
+    def verified(manifest: Manifest) -> Manifest:
+        check_fingerprint(manifest.fingerprint, fingerprint, extended_from)
+        if is_earlier_end(manifest, fingerprint, extended_from):
             raise EarlierEnd
-        verify_all(paths, body)
-        return body
+        verify_all(paths, manifest)
+        return manifest
 
     return _newest(paths, verified)
 
@@ -50,9 +51,9 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
     A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
     """
 
-    def load(body: dict[str, Any]) -> T:
-        state = paths.state(body["phase"])
-        verify(state, body["state"][state.name])
+    def load(manifest: Manifest) -> T:
+        state = paths.state(manifest.phase)
+        verify(state, manifest.state[state.name])
         try:
             return read(state)
         except FileNotFoundError as error:
@@ -65,13 +66,13 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
     """The number of phases before the one with which training resumes, by the manifests alone."""
     for path in paths.manifests():
         with suppress(Damaged, InvalidInput):  # the population's worker reports it
-            body = read_manifest(path)
-            if not is_earlier_end(body, {"checkpoint_interval": checkpoint_interval}, extended_from):
-                return int(body["phase"]) + 1
+            manifest = read_manifest(path)
+            if not is_earlier_end(manifest, {"checkpoint_interval": checkpoint_interval}, extended_from):
+                return manifest.phase + 1
     return 0
 
 
-def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
+def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = paths.manifests()
     damaged = False

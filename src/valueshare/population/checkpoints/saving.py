@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import msgspec
 import polars as pl
 import torch
 from torch import Tensor
@@ -18,9 +19,17 @@ from valueshare.population.checkpoints.files import (
     needed_files,
     read_manifest,
 )
-from valueshare.records import CHECKPOINT_FILE, CHECKPOINTS, RECORDS, CheckpointPaths, phase_of, write_table
+from valueshare.records import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    RECORDS,
+    CheckpointPaths,
+    manifest_name,
+    phase_of,
+    write_table,
+)
 from valueshare.replay.packing import FrameFile
-from valueshare.schema import FORMAT, body_checksum
+from valueshare.schema import FORMAT, Manifest, Segment, body_checksum
 from valueshare.text import resume_command
 
 _DTYPES = {  # as safetensors names them
@@ -64,22 +73,23 @@ def save(
         before = _manifest_before(paths, phase)
         for directory in (paths.checkpoints, paths.root / RECORDS):
             directory.mkdir(parents=True, exist_ok=True)
-        earlier = {"records": {}, "segments": []} if before is None else before
-        segments: list[dict[str, Any]] = []
+        earlier_segments, earlier_records = ([], {}) if before is None else (before.segments, before.records)
+        segments = []
         if added is not None:
-            live = [segment for segment in earlier["segments"] if segment["end"] > added.oldest]
-            segments = [*live, _write_replay(paths, phase, added)]
-        body = {
-            "format": FORMAT,
-            "phase": phase,
-            "fingerprint": fingerprint,
-            "state": {paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
-            "segments": segments,
-            "records": {**earlier["records"], paths.records(phase).name: write_table(paths.records(phase), records)},
-        }
+            segments = [segment for segment in earlier_segments if segment.end > added.oldest]
+            segments.append(_write_replay(paths, phase, added))
+        manifest = Manifest(
+            format=FORMAT,
+            phase=phase,
+            fingerprint=dict(fingerprint),
+            state={paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
+            segments=segments,
+            records={**earlier_records, paths.records(phase).name: write_table(paths.records(phase), records)},
+        )
+        body = msgspec.to_builtins(manifest)
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
         atomic_write(paths.manifest(phase), [text.encode()])
-    kept = [manifest for manifest in (before, body) if manifest is not None]
+    kept = [manifest] if before is None else [before, manifest]
     remove_files(paths.checkpoints, _unneeded(paths, kept))
 
 
@@ -108,7 +118,7 @@ def remove_old(paths: CheckpointPaths, last: int) -> None:
         remove_files(paths.checkpoints, unneeded)
 
 
-def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | None:
+def _manifest_before(paths: CheckpointPaths, phase: int) -> Manifest | None:
     """That of the phase before; None for the first one."""
     if phase == 0:
         return None
@@ -121,14 +131,14 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
         ) from damage
 
 
-def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> dict[str, Any]:
-    """The manifest's entry for the segment."""
+def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> Segment:
+    """Write the files of a segment of replay; return its entry in the manifest."""
     digest = atomic_write(paths.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
     for number, file in enumerate(added.frames):
         path = paths.frames(phase, number)
         frames[path.name] = atomic_write(path, safetensors_bytes(file._asdict()))
-    return {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
+    return Segment(paths.replay(phase).name, digest, added.end, frames)
 
 
 @contextmanager
@@ -143,10 +153,10 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
         raise DiskFull(error.errno, reason) from error
 
 
-def _unneeded(paths: CheckpointPaths, kept: list[dict[str, Any]]) -> Callable[[str], bool]:
+def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:
     """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
-    names = {paths.manifest(body["phase"]).name for body in kept}
-    names |= {name for body in kept for name in needed_files(body)}
+    names = {manifest_name(manifest.phase) for manifest in kept}
+    names |= {name for manifest in kept for name in needed_files(manifest)}
     return lambda name: phase_of(name) is not None and name not in names
 
 
