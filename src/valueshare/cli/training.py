@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -35,9 +35,6 @@ from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count
 from valueshare.signals import stop_on_signals
 from valueshare.text import ALGORITHM_NAMES
-
-if TYPE_CHECKING:
-    pass
 
 
 @show_settings(as_option, None)

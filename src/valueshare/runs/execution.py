@@ -1,10 +1,11 @@
 """The contract between launching a plan and the launchers that run its populations."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 from rich.console import Console
@@ -88,12 +89,14 @@ class ProgressHooks(NamedTuple):
     should_stop: Callable[[], bool] = lambda: False
 
 
-class Launcher(Protocol):
+class Launcher(ABC):
     """Runs populations; methods that return None here may be left out."""
 
+    @abstractmethod
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """Refuse what cannot run; return one line on the memory needed."""
 
+    @abstractmethod
     def split(self, plan: Plan) -> Plan:
         """The plan, its populations split so that each fits where it will run."""
 
@@ -105,6 +108,7 @@ class Launcher(Protocol):
         """One line on how long the rest will take, if it is known or `measure` is set."""
         return None
 
+    @abstractmethod
     def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
         """Run every population; `on_end` is called once for each that began."""
 

@@ -43,8 +43,6 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     """
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
-    # Checkpoints were once without the digest.
-    wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
     # What a run did not store is a setting that came later: its default was in force.
     stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
     stored = {key: value for key, value in stored.items() if key not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
