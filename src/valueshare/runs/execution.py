@@ -18,7 +18,7 @@ from valueshare.population.evaluate import check_evaluation
 from valueshare.population.network_check import check_network_shapes
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
-from valueshare.runs.callbacks import Callback, Function
+from valueshare.runs.callbacks import Callback, CallbackFunction
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
@@ -27,7 +27,7 @@ from valueshare.setting import as_int
 LogTarget = Literal["tensorboard", "wandb"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
     """How a plan is run; none of it changes a number."""
 
@@ -39,7 +39,7 @@ class ExecutionOptions:
     groups: int | None = None  # of agents that step independently; None: chosen automatically
     launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
-    callbacks: Sequence[str | Function | Callback] | None = None
+    callbacks: Sequence[str | CallbackFunction | Callback] | None = None
     url: Url | None = None  # the URL of the run, if its folder is a copy
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class ExecutionOptions:
     @property
     def resolved_callbacks(self) -> tuple[Callback, ...]:
         """The callbacks, once they are imported."""
-        return tuple(one for one in self.callbacks or () if isinstance(one, Callback))
+        return tuple(callback for callback in self.callbacks or () if isinstance(callback, Callback))
 
 
 class Outcome(NamedTuple):
@@ -109,7 +109,7 @@ class Launcher(ABC):
         return None
 
     @abstractmethod
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         """Run every population; `on_end` is called once for each that began."""
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:

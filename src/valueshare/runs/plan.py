@@ -142,7 +142,7 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
     return replace(plan, chunks=chunks)
 
 
-def extended(plan: Plan, steps: int) -> Plan:
+def extend_plan(plan: Plan, steps: int) -> Plan:
     """The plan with `steps` steps in total; its schedules, of epsilon and of the step size, stay as they were."""
     steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
