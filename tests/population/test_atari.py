@@ -145,5 +145,3 @@ def test_the_digest_of_the_protocol_guards_a_resumption(mixed: Trained) -> None:
     check_fingerprint(stored, stored)
     with pytest.raises(InvalidInput, match=r"other settings \(atari_protocol_digest\)"):
         check_fingerprint(stored, wanted)
-    older = {key: value for key, value in stored.items() if key != PROTOCOL}
-    check_fingerprint(older, wanted)  # of before there was a digest

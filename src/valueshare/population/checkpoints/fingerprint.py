@@ -9,6 +9,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
+from valueshare.schema import Manifest
 
 PROTOCOL = "atari_protocol_digest"  # of its settings: the name alone is a setting
 
@@ -29,10 +30,10 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     return plain
 
 
-def is_earlier_end(body: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
+def is_earlier_end(manifest: Manifest, wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
     """Whether a manifest is of the last phase of a run that was extended since: it has no replay to resume from."""
-    steps = body["fingerprint"].get("steps")
-    return steps in extended_from and body["phase"] + 1 == -(-steps // wanted["checkpoint_interval"])
+    steps = manifest.fingerprint.get("steps", 0)
+    return steps in extended_from and manifest.phase + 1 == -(-steps // wanted["checkpoint_interval"])
 
 
 def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int] = ()) -> None:
@@ -42,8 +43,6 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     """
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
-    # Checkpoints were once without the digest.
-    wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
     # What a run did not store is a setting that came later: its default was in force.
     stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
     stored = {key: value for key, value in stored.items() if key not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
