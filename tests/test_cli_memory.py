@@ -46,8 +46,8 @@ def test_training_that_runs_out_says_what_was_planned(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(local, "run_population", fail)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume run"):
-        train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="run", progress=False)
+    with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume 'my run'"):
+        train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="my run", progress=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")

@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,3 +76,73 @@ def test_a_library_that_cannot_be_loaded_for_lack_of_memory_says_so() -> None:
     host_memory.refuse_without_memory("EnvPool", ImportError("No module named 'envpool'"))
     with pytest.raises(InvalidInput, match=r"no memory to load EnvPool .*\(ulimit -v\)"):
         host_memory.refuse_without_memory("EnvPool", ImportError("failed to map segment from x"))
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+
+
+GROUPS = {  # the files of the machine, and the bytes that are free
+    "version 2, at the root of a container": (
+        {
+            "proc/self/cgroup": "0::/",
+            "sys/fs/cgroup/memory.max": "900",
+            "sys/fs/cgroup/memory.current": "200",
+            "sys/fs/cgroup/memory.stat": "anon 50\nfile 150\ninactive_file 120",
+        },
+        820,
+    ),
+    "version 2, of a systemd unit; the limit of a group above is smaller": (
+        {
+            "proc/self/cgroup": "0::/system.slice/job.scope/step",
+            "sys/fs/cgroup/system.slice/memory.max": "1000",
+            "sys/fs/cgroup/system.slice/memory.current": "900",
+            "sys/fs/cgroup/system.slice/job.scope/memory.max": "max",
+            "sys/fs/cgroup/system.slice/job.scope/memory.current": "300",
+            "sys/fs/cgroup/system.slice/job.scope/step/memory.max": "500",
+            "sys/fs/cgroup/system.slice/job.scope/step/memory.current": "250",
+        },
+        100,
+    ),
+    "version 1, of a SLURM job; no limit is a number of pages": (
+        {
+            "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/slurm/job_7\n0::/",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "5000",
+            "sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes": "4000",
+            "sys/fs/cgroup/memory/slurm/job_7/memory.usage_in_bytes": "1500",
+            "sys/fs/cgroup/memory/slurm/job_7/memory.stat": "cache 400\ninactive_file 1\ntotal_inactive_file 300",
+        },
+        2800,
+    ),
+    "version 1, in a container that sees its own group as the root": (
+        {
+            "proc/self/cgroup": "4:memory:/docker/0123abcd",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "4000",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000",
+        },
+        3000,
+    ),
+    "more used than a limit that was lowered": (
+        {"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/memory.max": "10", "sys/fs/cgroup/a/memory.current": "20"},
+        0,
+    ),
+    "no limit": (
+        {"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/memory.max": "max", "sys/fs/cgroup/a/memory.current": "20"},
+        None,
+    ),
+    "a file that is not a number": (
+        {"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/memory.max": "?", "sys/fs/cgroup/a/memory.current": "20"},
+        None,
+    ),
+    "no groups": ({}, None),
+}
+
+
+@pytest.mark.parametrize("machine", GROUPS)
+def test_the_smallest_memory_limit_of_nested_cgroups_counts(machine: str, tmp_path: Path) -> None:
+    files, free = GROUPS[machine]
+    write_tree(tmp_path, files)
+    assert host_memory._left_in_group(tmp_path) == free

@@ -11,7 +11,10 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h
+# Where control groups are mounted, their files with the limit and the usage, and the field of droppable pages.
+_CGROUP_V1 = "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
+_CGROUP_V2 = "sys/fs/cgroup", ("memory.max", "memory.current"), "inactive_file"
 # Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker, and Python where no
 # thread can be started.
 _RAN_OUT = (
@@ -134,15 +137,30 @@ def _installed() -> int | None:
         return None
 
 
-def _left_in_group() -> int | None:
-    """Memory left within a container's limit; None where there is none."""
-    group = Path("/sys/fs/cgroup")
+def _left_in_group(root: Path = Path("/")) -> int | None:
+    """Memory left within the limits of this process's control groups; None where there is none.
+
+    Every group on the path to the top of the hierarchy may have a limit, and the smallest rest counts. Pages of files
+    that the kernel can drop at once are not counted as used.
+    """
     try:
-        limit = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
-    except (OSError, ValueError):
+        entries = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
+    except OSError:
         return None
-    return None if limit == "max" else max(0, int(limit) - used)
+    left = []
+    for _, controllers, path in entries:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount, files, droppable = _CGROUP_V1 if controllers else _CGROUP_V2
+        group = root / mount / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):  # another mount, or no limit: "max"
+                limit, used = (int((folder / name).read_text()) for name in files)
+                with suppress(OSError):
+                    statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                    used -= int(statistics.get(droppable, 0))
+                left.append(max(0, limit - used))
+    return min(left, default=None)
 
 
 def _left_of_addresses() -> int | None:

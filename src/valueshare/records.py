@@ -1,10 +1,12 @@
-"""The records of a run as they are on disk; reading them needs no PyTorch."""
+"""The files of a run folder: their names, and reading the records in them; PyTorch is not needed for it."""
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -12,10 +14,62 @@ from valueshare import schema
 from valueshare.errors import InvalidInput
 from valueshare.files import atomic_write, file_digest
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.text import resume_command
 
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
+AGENTS = "agents.parquet"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
+MANIFEST = r"checkpoint-\d{6,}\.json"  # a regular expression
+# The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
+CHECKPOINT_FILE = re.compile(
+    rf"{MANIFEST}|(state|replay)-\d{{6,}}\.safetensors|frames-\d{{6,}}-\d{{4,}}\.safetensors", re.ASCII
+)
 _log = logging.getLogger(__name__)
+
+
+class CheckpointPaths(NamedTuple):
+    """Paths of the files of one population of a run."""
+
+    root: Path
+    name: str
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / CHECKPOINTS / self.name
+
+    def manifest(self, phase: int) -> Path:
+        return self.checkpoints / manifest_name(phase)
+
+    def manifests(self) -> list[Path]:
+        """The manifests that are there, newest first."""
+        manifests = self.checkpoints.glob("checkpoint-*.json")
+        return sorted(manifests, key=lambda path: phase_of(path.name) or 0, reverse=True)
+
+    def state(self, phase: int) -> Path:
+        return self.checkpoints / f"state-{phase:06d}.safetensors"
+
+    def replay(self, phase: int) -> Path:
+        return self.checkpoints / f"replay-{phase:06d}.safetensors"
+
+    def frames(self, phase: int, number: int) -> Path:
+        return self.checkpoints / f"frames-{phase:06d}-{number:04d}.safetensors"
+
+    def records(self, phase: int) -> Path:
+        return self.root / RECORDS / f"{self.name}-{phase:06d}.parquet"
+
+    @property
+    def records_pattern(self) -> str:
+        """A regular expression for the names of `records`."""
+        return rf"{re.escape(self.name)}-\d{{6,}}\.parquet"
+
+
+def manifest_name(phase: int) -> str:
+    return f"checkpoint-{phase:06d}.json"
+
+
+def phase_of(name: str) -> int | None:
+    """The phase of a file in checkpoints/NAME; None for a file that we did not write."""
+    return int(name.split("-")[1].partition(".")[0]) if CHECKPOINT_FILE.fullmatch(name) else None
 
 
 def read_tables(
@@ -41,8 +95,8 @@ def read_tables(
             tables.append(table)
         elif not skip_damaged:
             raise InvalidInput(
-                f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
-                "before it is intact; otherwise start the run again in a new folder"
+                f"{path} is damaged: {resume_command(folder)} makes it again where a checkpoint before it is intact; "
+                "otherwise start the run again in a new folder"
             )
     return tables
 
@@ -68,22 +122,21 @@ def _files(folder: Path, *, warn: bool) -> Iterator[tuple[Path, str | None]]:
         yield from ((path, None) for path in sorted((folder / RECORDS).glob("*.parquet")))
         return
     for population in sorted((folder / CHECKPOINTS).iterdir()):
-        for name, digest in _named_by_newest_manifest(population, warn=warn).items():
+        for name, digest in _named_by_newest_manifest(CheckpointPaths(folder, population.name), warn=warn).items():
             yield folder / RECORDS / name, digest
 
 
-def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]:
+def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str, str]:
     """Every manifest names the records of all phases up to its own, so the newest is enough.
 
     Where it is damaged, the one before it serves, as it does for the run itself.
     """
-    paths = population.glob("checkpoint-*.json")
-    for path in sorted(paths, key=lambda path: (len(path.name), path.name), reverse=True):  # by phase: 6 digits or more
+    for path in paths.manifests():
         try:
             manifest = schema.validate_as(schema.read_checksummed(path), schema.ManifestRecords)
-            if path.name != f"checkpoint-{manifest.phase:06d}.json":
+            if path.name != manifest_name(manifest.phase):
                 raise schema.Invalid(f"it is of phase {manifest.phase}")
-            if any(not name.startswith(f"{population.name}-") for name in manifest.records):
+            if any(not name.startswith(f"{paths.name}-") for name in manifest.records):
                 raise schema.Invalid("it is of another population")
         except (OSError, schema.Invalid) as error:
             if warn:

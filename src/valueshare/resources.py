@@ -4,8 +4,10 @@ None of them changes an agent's random numbers; a CUDA device and compilation ch
 the run. What changes results more, like TensorFloat-32, stays as it is set: a hint names it where it would pay.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +41,7 @@ class Speedup(NamedTuple):
 SPEEDUPS = {"cpu": Speedup(100.0, 0.0, 0.063e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
-TF32_CAPABILITY = 8  # of Ampere and later GPUs
+TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
 class RunSize(NamedTuple):
@@ -49,7 +51,7 @@ class RunSize(NamedTuple):
     steps: int  # of all populations, one after the other
     populations: int
     most_workers: int
-    share: str = "agent"  # or population: those of a run that has begun are not split again
+    share: str = "agent"  # or population: those of a resumed run are not split again
 
 
 class Choice(NamedTuple):
@@ -70,7 +72,7 @@ class Resources(NamedTuple):
     def line(self) -> str:
         processes = "1 process" if self.workers.value == 1 else f"{self.workers.value} worker processes"
         words = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
-        return "resources: " + ", ".join(f"{word} ({one.reason})" for word, one in zip(words, self, strict=True))
+        return "resources: " + ", ".join(f"{word} ({choice.reason})" for word, choice in zip(words, self, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
@@ -104,13 +106,14 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
     return Resources(device, workers, compiled)
 
 
-class Prepared(NamedTuple):
+class LaunchPlan(NamedTuple):
     """A plan with its resources chosen and its populations split, and the launcher that runs it."""
 
     plan: Plan
     launcher: Launcher
     resources: Resources
     lines: list[str]  # what was chosen, and a hint
+    check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
 
 
 def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher | None]:
@@ -124,18 +127,18 @@ def prepare_launch(
     cluster: RayLauncher | None,
     location: Location | None = None,
     *,
-    begun: bool = False,
+    resuming: bool = False,
     stored_workers: int = 0,
-    compiles: bool = True,
-) -> Prepared:
-    """Choose the resources of a plan and split its populations for them; those of a run that has `begun` stay.
+    try_compile: bool = True,
+) -> LaunchPlan:
+    """Choose the resources of a plan and split its populations for them; with `resuming` they stay as they are.
 
     `stored_workers` are those that it had, if they are known (0: not), and fewer where they do not fit into memory.
-    With `compiles`, a small function is compiled as a test; without it, only the compiler is looked for.
+    With `try_compile`, a small function is compiled as a test; without it, only the compiler is looked for.
     """
     if cluster is None and plan.device != AUTO:
         checked_device(plan.device)
-    origin, specs = "as stored" if begun else "given", plan.populations.values()
+    origin, specs = "as stored" if resuming else "given", plan.populations.values()
     automatic = not execution.launcher.workers
     requested = Resources(
         Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin)
@@ -144,60 +147,64 @@ def prepare_launch(
         agent_steps=sum(spec.agent_steps for spec in specs),
         steps=sum(spec.settings.steps for spec in specs),
         populations=len(specs),
-        most_workers=len(specs) if begun else plan.agents.height,
-        share="population" if begun else "agent",
+        most_workers=len(specs) if resuming else plan.agents.height,
+        share="population" if resuming else "agent",
     )
     if cluster is not None:
         requested = requested._replace(workers=Choice(1, "per population, by Ray"))
         if plan.compiled is None:  # every population would compile, on nodes that are not known here
             requested = requested._replace(compiled=Choice(False, "on Ray only with --compile"))
-    elif automatic and plan.network is not None:
-        requested = requested._replace(workers=Choice(1, "a network of your own"))
-    elif automatic and execution.callbacks:
-        requested = requested._replace(workers=Choice(1, "callbacks"))
-    elif automatic and isinstance(location, Url) and location.scheme == "memory":
-        requested = requested._replace(workers=Choice(1, "memory:// belongs to one process"))
-    elif automatic and stored_workers:
-        requested = requested._replace(workers=Choice(stored_workers, "as stored"))
+    elif automatic:
+        requested = requested._replace(workers=_required_workers(plan, execution, location, stored_workers))
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
         chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
         options = replace(execution.launcher, workers=chosen.workers.value)
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
-        split = split if begun else launcher.split(split)
+        split = split if resuming else launcher.split(split)
+        check = cache(partial(launcher.check, split, execution))
         if not automatic or chosen.workers.value == 1:
             break
         try:
-            launcher.check(split, execution)
+            check()
             break
         except DoesNotFit:
             requested = requested._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
         except InvalidInput as error:
             requested = requested._replace(workers=Choice(1, first_line(error)))
     if cluster is None:
-        if chosen.compiled.value and compiles:
-            launcher.check(split, execution)  # nothing is compiled for a run that is refused
-        chosen = _compilable(chosen, automatic=plan.compiled is None, begun=begun, compiles=compiles)
+        if chosen.compiled.value and try_compile:
+            check()  # nothing is compiled for a run that is refused
+        chosen = _check_compiled(chosen, automatic=plan.compiled is None, resuming=resuming, try_compile=try_compile)
     split = replace(split, compiled=chosen.compiled.value)
-    return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))])
+    return LaunchPlan(split, launcher, chosen, [chosen.line, *([] if resuming else _hints(split))], check)
 
 
-def _compilable(chosen: Resources, *, automatic: bool, begun: bool, compiles: bool) -> Resources:
+def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
+    """The worker processes of a run whose size does not decide; 0: it does."""
+    if plan.network is not None:
+        return Choice(1, "a network of your own")
+    if execution.callbacks:
+        return Choice(1, "callbacks")
+    if isinstance(location, Url) and location.scheme == "memory":
+        return Choice(1, "memory:// belongs to one process")
+    return Choice(stored, "as stored")
+
+
+def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_compile: bool) -> Resources:
     """Not compiled where nothing can be compiled, if that was chosen here; else it is refused."""
-    if not chosen.compiled.value or not (automatic or compiles):
+    if not chosen.compiled.value or not (automatic or try_compile):
         return chosen
     device = checked_device(chosen.device.value)
     if not automatic:
-        instead = "this run is compiled: resume it where there is a compiler" if begun else "leave compile out"
-        check_compiler(device, instead, try_it=compiles)
+        advice = "this run is compiled: resume it where there is a compiler" if resuming else "leave compile out"
+        check_compiler(device, advice, try_it=try_compile)
         return chosen
-    problem = compiler_problem(device, try_it=compiles)
-    return (
-        chosen
-        if problem is None
-        else chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
-    )
+    problem = compiler_problem(device, try_it=try_compile)
+    if problem is None:
+        return chosen
+    return chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
 
 
 def _has_cuda() -> bool:

@@ -1,6 +1,5 @@
 """Starting and resuming the run of a plan: checks, the folder or URL, the launcher, and what is printed."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -10,7 +9,7 @@ from valueshare.envs import announce_imports
 from valueshare.errors import InvalidInput
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
-from valueshare.resources import Prepared, cluster_for, prepare_launch
+from valueshare.resources import LaunchPlan, cluster_for, prepare_launch
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
@@ -20,7 +19,7 @@ from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
-from valueshare.runs.plan import AUTO, Plan, config, extended
+from valueshare.runs.plan import AUTO, Plan, config, extend_plan
 from valueshare.runs.plan_text import plan_listing, plan_summary
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
@@ -31,7 +30,7 @@ from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG
-from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
+from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize, resume_command
 
 
 def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
@@ -70,12 +69,12 @@ def start(
         run_folder.refuse_existing_run(copy.folder, plan, copied=copy.is_remote)
         execution.poll_stop()
         with (
-            _choose_resources(plan, copy, execution, begun=False, about=about) as prepared,
+            _choose_resources(plan, copy, execution, resuming=False, about=about) as launch_plan,
             run_folder.create_run_folder(
-                copy.folder, prepared.plan, command, _stored_options(prepared, execution), deviations
+                copy.folder, launch_plan.plan, command, _stored_options(launch_plan, execution), deviations
             ),
         ):
-            return _launch(prepared, copy, execution, lambda: refuse_new_run(copy))
+            return _launch(launch_plan, copy, execution, lambda: refuse_new_run(copy))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -96,14 +95,14 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
     A plan that does not fit is refused after its lines. Nothing is written.
     """
     with cluster_for(execution.launcher) as cluster:
-        prepared = prepare_launch(plan, execution, cluster, compiles=False)
-        lines = [*plan_listing(prepared.plan, prepared.resources.workers.value), "", *about, *prepared.lines]
+        launch_plan = prepare_launch(plan, execution, cluster, try_compile=False)
+        lines = [*plan_listing(launch_plan.plan, launch_plan.resources.workers.value), "", *about, *launch_plan.lines]
         try:
-            memory = prepared.launcher.check(prepared.plan, execution)
+            memory = launch_plan.check()
         except DoesNotFit:
             yield from lines
             raise
-        estimate = prepared.launcher.estimate(prepared.plan, None, measure=True)
+        estimate = launch_plan.launcher.estimate(launch_plan.plan, None, measure=True)
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
@@ -133,66 +132,85 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
         checked_device(plan.device)
 
 
-def resume_run(
-    location: Location, execution: ExecutionOptions, command: str | None = None, *, steps: int | None = None
-) -> Run:
-    """Resume a run; with `steps`, continue training a finished run to `steps` steps in total."""
-    if command is None:
-        command = "valueshare resume" if steps is None else f"valueshare extend --steps {steps}"
-    run_folder.check_links(location)
-    with _working_copy(location, execution) as copy:
-        folder = copy.folder
-        copy.pull(is_metadata)
-        plan = run_folder.open_plan(folder)
-        check_network_factory(folder, plan, execution.network)
-        finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
-        if steps is not None:
-            if not finished:
-                resume = f"valueshare resume {shlex.quote(str(location))}"
-                raise InvalidInput(
-                    f"the run in {location} is not finished: let it end, or if it was stopped, {resume} first"
-                )
-            before, plan = config(plan), extended(plan, steps)
-            print_lines(execution.console, *_schedule_notes(plan))
-        elif finished:
+def resume_run(location: Location, execution: ExecutionOptions, command: str = "valueshare resume") -> Run:
+    """Resume a run from its last finished phase; one that is finished is only opened."""
+    with _stored_run(location, execution) as (plan, copy):
+        if run_folder.is_finished(copy.folder, plan, copied=copy.is_remote):
             print_lines(execution.console, f"this run is finished: {location}")
             return _open_finished(plan, copy, execution)
-        announce_imports(plan.backends)
-        execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
-        try:
-            check_device(plan, execution.launcher)
-        except InvalidInput as error:
+
+        def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
+            run_folder.sync_progress(copy.folder, plan)
+            run_folder.record_resume(copy.folder, command, used)
+
+        return _continue(plan, copy, execution, begin)
+
+
+def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> Run:
+    """Continue training a finished run to `steps` steps in total."""
+    with _stored_run(location, execution) as (stored, copy):
+        if not run_folder.is_finished(copy.folder, stored, copied=copy.is_remote):
             raise InvalidInput(
-                f"the run in {folder} is on {plan.device}, and there is no such device here: "
-                "resume it on a machine that has one"
-            ) from error
-        if _writes_events(folder, execution):
-            execution = replace(execution, log=(*execution.log, "tensorboard"))
-        execution.poll_stop()
-        with lock_run(folder), _choose_resources(plan, copy, execution, begun=True) as prepared:
+                f"the run in {location} is not finished: let it end, or if it was stopped, "
+                f"{resume_command(location)} first"
+            )
 
-            def begin() -> None:
-                copy.pull(is_metadata)  # another process may have resumed it meanwhile
-                if not copy.is_remote:
-                    run_folder.remove_old_checkpoints(folder, plan)
-                if steps is not None and config(run_folder.open_plan(folder)) != before:
-                    raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
-                if steps is None:
-                    run_folder.sync_progress(folder, prepared.plan)
-                    run_folder.record_resume(folder, command, _stored_options(prepared, execution))
-                else:
-                    run_folder.write_extension(folder, prepared.plan, command, _stored_options(prepared, execution))
-                    copy.push(lambda name: name == CONFIG)  # first here too
+        def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
+            if config(run_folder.open_plan(copy.folder)) != config(stored):
+                raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
+            run_folder.write_extension(copy.folder, plan, f"valueshare extend --steps {steps}", used)
+            copy.push(lambda name: name == CONFIG)  # before everything else, as in a folder
 
-            return _launch(prepared, copy, execution, begin)
+        plan = extend_plan(stored, steps)
+        print_lines(execution.console, *_schedule_notes(plan))
+        return _continue(plan, copy, execution, begin)
 
 
-def _stored_options(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
+@contextmanager
+def _stored_run(location: Location, execution: ExecutionOptions) -> Iterator[tuple[Plan, Copy]]:
+    """The plan of a run, and the folder or copy in which it continues."""
+    run_folder.check_links(location)
+    with _working_copy(location, execution) as copy:
+        copy.pull(is_metadata)
+        plan = run_folder.open_plan(copy.folder)
+        check_network_factory(copy.folder, plan, execution.network)
+        yield plan, copy
+
+
+def _continue(
+    plan: Plan, copy: Copy, execution: ExecutionOptions, begin: Callable[[Plan, run_folder.UsedOptions], None]
+) -> Run:
+    """Train a stored run to the end of the plan; `begin` records it in the folder, whose lock is held then."""
+    folder = copy.folder
+    announce_imports(plan.backends)
+    execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
+    try:
+        check_device(plan, execution.launcher)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"the run in {folder} is on {plan.device}, and there is no such device here: "
+            "resume it on a machine that has one"
+        ) from error
+    if _writes_events(folder, execution):
+        execution = replace(execution, log=(*execution.log, "tensorboard"))
+    execution.poll_stop()
+    with lock_run(folder), _choose_resources(plan, copy, execution, resuming=True) as launch_plan:
+
+        def begin_locked() -> None:
+            copy.pull(is_metadata)  # another process may have resumed it meanwhile
+            if not copy.is_remote:
+                run_folder.remove_old_checkpoints(folder, plan)
+            begin(launch_plan.plan, _stored_options(launch_plan, execution))
+
+        return _launch(launch_plan, copy, execution, begin_locked)
+
+
+def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run_folder.UsedOptions:
     """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
     callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
     kept = {"tensorboard": "tensorboard" in execution.log, CALLBACKS: callbacks}
-    return run_folder.UsedOptions({**prepared.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
+    return run_folder.UsedOptions({**launch_plan.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
 
 
 def _schedule_notes(plan: Plan) -> list[str]:
@@ -230,8 +248,8 @@ def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
 
 @contextmanager
 def _choose_resources(
-    plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool, about: Sequence[str] = ()
-) -> Iterator[Prepared]:
+    plan: Plan, copy: Copy, execution: ExecutionOptions, *, resuming: bool, about: Sequence[str] = ()
+) -> Iterator[LaunchPlan]:
     """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused.
 
     Lines `about` the settings are printed too.
@@ -239,28 +257,28 @@ def _choose_resources(
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
     with cluster_for(execution.launcher) as cluster:
-        workers = run_folder.stored_workers(copy.folder) if begun else 0
-        prepared = prepare_launch(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
-        plan, launcher, resources, lines = prepared
-        memory = launcher.check(plan, execution)
+        workers = run_folder.stored_workers(copy.folder) if resuming else 0
+        launch_plan = prepare_launch(plan, execution, cluster, copy.location, resuming=resuming, stored_workers=workers)
+        plan, launcher, memory = launch_plan.plan, launch_plan.launcher, launch_plan.check()
         warning = launcher.check_location(copy.location)
         notes = [] if warning is None else [f"note: {warning}"]
-        lines = [*plan_summary(plan, resources.workers.value), *about, *lines, f"memory: {memory}"]
+        about_plan = plan_summary(plan, launch_plan.resources.workers.value)
+        lines = [*about_plan, *about, *launch_plan.lines, f"memory: {memory}"]
         print_lines(execution.console, *lines, f"run folder: {copy.location}", *notes)
-        estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
+        estimate = launcher.estimate(plan, copy.folder if resuming else None, measure=False)
         if estimate is not None:
             print_lines(execution.console, estimate)
-        yield prepared
+        yield launch_plan
 
 
-def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
+def _launch(launch_plan: LaunchPlan, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
     """Run the plan; at a URL, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """
     if copy.url is None:
         begin()
-        return launch(prepared.plan, copy.folder, execution, prepared.launcher)
+        return launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// exists only in this process: leave out workers")
     with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
@@ -269,7 +287,7 @@ def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: 
         copy.push()
         poll_stop = execution.poll_stop
         execution = replace(execution, url=copy.url, should_stop=lambda: lease.lost or poll_stop())
-        run = launch(prepared.plan, copy.folder, execution, prepared.launcher)
+        run = launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"

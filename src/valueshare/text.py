@@ -1,6 +1,7 @@
 """Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
@@ -37,6 +38,11 @@ def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int =
     written = known if isinstance(known, Mapping) else {one: one for one in known}
     near = get_close_matches(name, written, count, cutoff)
     return f"did you mean {' or '.join(written[one] for one in near)}?" if near else ""
+
+
+def resume_command(location: object) -> str:
+    """The command that resumes the run in a folder or at a URL, quoted for the shell."""
+    return f"valueshare resume {shlex.quote(str(location))}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from valueshare.envs.base import Backend
 from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
-from valueshare.runs.callbacks import Function as Callback
+from valueshare.runs.callbacks import CallbackFunction
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.plan_text import about_settings
@@ -20,7 +20,7 @@ from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.locations import Location, resolve_location
-from valueshare.starting import resume_run, shard_location, start
+from valueshare.starting import extend_run, resume_run, shard_location, start
 
 
 @show_settings()
@@ -42,7 +42,7 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
-    callbacks: Sequence[str | Callback] = (),
+    callbacks: Sequence[str | CallbackFunction] = (),
     **settings: Any,
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
@@ -57,7 +57,16 @@ def train(
     evaluation with its records and the run so far: functions, or names like my_module:log. `log` is "tensorboard",
     "wandb" (Weights & Biases) or both.
     """
-    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
+    execution = ExecutionOptions(
+        network=network,
+        threads=threads,
+        log=log,
+        progress=progress,
+        should_stop=should_stop,
+        groups=groups,
+        launcher=launcher,
+        callbacks=callbacks,
+    )
     plan = make_plan(
         env,
         algorithm,
@@ -87,15 +96,24 @@ def extend(
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
-    callbacks: Sequence[str | Callback] | None = None,
+    callbacks: Sequence[str | CallbackFunction] | None = None,
 ) -> Run:
     """Continue training a finished run to `steps` steps in total; the other arguments are those of `resume`.
 
     With constant schedules it ends as if it had had `steps` steps from the start. The schedules of epsilon and of the
     step size stay as they were.
     """
-    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
-    return resume_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution, steps=steps)
+    execution = ExecutionOptions(
+        network=network,
+        threads=threads,
+        log=log,
+        progress=progress,
+        should_stop=should_stop,
+        groups=groups,
+        launcher=launcher,
+        callbacks=callbacks,
+    )
+    return extend_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution, steps)
 
 
 def resume(
@@ -108,12 +126,21 @@ def resume(
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
-    callbacks: Sequence[str | Callback] | None = None,
+    callbacks: Sequence[str | CallbackFunction] | None = None,
 ) -> Run:
     """Resume a run from its last finished phase; it ends as if it had never stopped.
 
     Settings and TensorBoard events are the run's, and so are `callbacks` that it has by name (None). A run with a
     caller's own network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
     """
-    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
+    execution = ExecutionOptions(
+        network=network,
+        threads=threads,
+        log=log,
+        progress=progress,
+        should_stop=should_stop,
+        groups=groups,
+        launcher=launcher,
+        callbacks=callbacks,
+    )
     return resume_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution)

@@ -17,7 +17,7 @@ import pytest
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.processes import environments as parent
-from valueshare.envs.processes.environments import EnvironmentProcess, drain
+from valueshare.envs.processes.environments import EnvironmentProcess, wait_until_idle
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.envs.step_arrays import StepArrays
 from valueshare.errors import EnvironmentFailed, InvalidInput
@@ -94,11 +94,11 @@ def test_the_arrays_hold_a_step_and_what_was_finished_is_counted(pong: Environme
             break
     assert arrays["ended"].tolist() == [True]
     assert np.array_equal(arrays["final_observation"], result.final_observation)
-    assert arrays["finished"].tolist() == [1]
-    assert arrays["returns_done"].tolist() == [reward] == [-21.0]
+    assert arrays["episode_count"].tolist() == [1]
+    assert arrays["return_sum"].tolist() == [reward] == [-21.0]
     assert int(arrays["stepped"][0]) == int(arrays["counted"][0]) == pong.requested
     pong.reset([7])
-    assert arrays["finished"].tolist() == [0]
+    assert arrays["episode_count"].tolist() == [0]
 
 
 def test_it_steps_whenever_there_are_actions(pong: EnvironmentProcess) -> None:
@@ -176,7 +176,7 @@ def test_a_process_that_is_killed_is_told_of(pong: EnvironmentProcess) -> None:
         pong.receive()
     with pytest.raises(EnvironmentFailed, match="killed"):
         pong.reset([0])
-    assert pong.is_settled()  # whoever waits for the step may continue
+    assert pong.is_idle()  # whoever waits for the step may continue
     assert int(pong.memory.arrays["stepped"][0]) == pong.requested == 1
 
 
@@ -212,7 +212,7 @@ def test_those_that_do_not_answer_are_given_up_together(
     for process in three:
         process.send([0])
     began = time.perf_counter()
-    drain(three)
+    wait_until_idle(three)
     assert time.perf_counter() - began < 60
     assert stepped(three) == [1, 1, 1]
     assert healthy.receive().reward.shape == (1,)
@@ -238,7 +238,7 @@ def test_a_step_that_waits_for_one_that_died_is_waited_for(
 
     thread = threading.Thread(target=act_when_all_have_stepped)
     thread.start()
-    drain(three)
+    wait_until_idle(three)
     thread.join()
     assert stepped(three) == [1, 1, 1]
     assert first._child is not None
@@ -260,7 +260,7 @@ def test_who_no_longer_wants_to_wait_leaves_nothing_that_waits(
         process.requested += 1
     monkeypatch.setattr("valueshare.envs.processes.environments.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        drain(three)
+        wait_until_idle(three)
     assert stepped(three) == [1, 1, 1]
 
 
@@ -281,7 +281,7 @@ def test_it_ends_with_its_parent() -> None:
     script = """
 import sys, time
 from valueshare.envs import environment_spec
-from valueshare.envs.processes.environments import EnvironmentProcess, drain
+from valueshare.envs.processes.environments import EnvironmentProcess, wait_until_idle
 made = EnvironmentProcess(["Pong"], environment_spec("Pong"), threads=1, protocol="machado-2018")
 made.reset([0])
 print(made._child._process.pid, flush=True)

@@ -268,7 +268,9 @@ def test_two_evaluations_at_an_address_lose_nothing(run: Run, kept: bool) -> Non
     there = Url(f"local://{run.folder}")
 
     def evaluate(agent: int, on_step: Callable[[], object] = lambda: None) -> pl.DataFrame:
-        return evaluate_run(there, EvaluationOptions(2, agents=[agent], progress=False, on_step=on_step)).episodes
+        return evaluate_run(
+            there, EvaluationOptions(episodes=2, agents=[agent], progress=False, on_step=on_step)
+        ).episodes
 
     before = [evaluate(0)] if kept else []
     meanwhile: list[pl.DataFrame] = []

@@ -110,8 +110,10 @@ def test_damage_is_found_by_the_checksum_and_said(folder: Path) -> None:
     # Whole as a Parquet file, with another number in it: no reader but ours would notice.
     path = folder / "records" / "population-0-000001.parquet"
     pl.DataFrame({"agent": [0], "step": [77]}).write_parquet(path)
-    with pytest.raises(InvalidInput, match=r"000001\.parquet is damaged: valueshare resume"):
-        steps(folder)
+    moved = folder.rename(folder.with_name("my run"))
+    with pytest.raises(InvalidInput, match=rf"000001\.parquet is damaged: valueshare resume '{moved}' makes"):
+        steps(moved)
+    moved.rename(folder)
     assert steps(folder, skip_damaged=True) == [0, 2]
     path.unlink()
     with pytest.raises(InvalidInput, match="is damaged"):

@@ -20,7 +20,7 @@ from valueshare import open_run, resume, signals, train
 from valueshare.analysis.importers.results import read_results
 from valueshare.population import train as training_loop
 from valueshare.population.checkpoints import saving
-from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.records import CheckpointPaths
 from valueshare.runs import locks, run_folder
 from valueshare.runs.progress import ProgressFile
 from valueshare.runs.workers import local

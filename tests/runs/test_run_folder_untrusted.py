@@ -22,8 +22,8 @@ from undrawn import undrawn
 import valueshare
 from valueshare.children import REFUSED
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.saving import remove_partial_files
+from valueshare.records import CheckpointPaths
 from valueshare.report.page.clips import Clips
 from valueshare.report.page.live import PageUpdater
 from valueshare.runs.storage.locations import Url

@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import read_newest_state
-from valueshare.records import read_progress, read_tables
+from valueshare.records import CheckpointPaths, read_progress, read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan

@@ -15,14 +15,14 @@ from valueshare.host_memory import refuse_without_memory
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, exit_during_import
-from valueshare.text import option_words, pluralize
+from valueshare.text import option_words, pluralize, resume_command
 
 if TYPE_CHECKING:
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
 
-FAILED = 1  # an exit code
+FAILED = 1  # exit code of a command that could not do all of its work
 
 
 def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str] = ()) -> None:
@@ -33,23 +33,15 @@ def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str]
         print(line, flush=True)
 
 
-def run_and_report(
-    work: "Callable[[], Run]",
-    folder: Location,
-    stop: StopRequest,
-    *,
-    in_study: bool = False,
-) -> bool:
-    """Run, then report how it ended; a run that can be resumed has an exit code of its own.
+def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False) -> int:
+    """Run, then print how it ended; return an exit code, which is not 0 where populations failed.
 
-    A study is resumed by its own command, which writes its report too. Populations of it that failed do not end the
-    program, as others may follow, but return False.
+    A run that ends early ends the command, with an exit code of its own where it can be resumed. A study is resumed by
+    its own command, which writes its report too.
     """
     from valueshare.runs.storage.copies import finished_phases
 
-    advice = f"resume with: valueshare resume {shlex.quote(str(folder))}"
-    if in_study:
-        advice = "resume with the same command again"
+    advice = "resume with the same command again" if in_study else f"resume with: {resume_command(folder)}"
     try:
         run = work()
     except Stopped:
@@ -65,20 +57,18 @@ def run_and_report(
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        line = f"{pluralize(len(run.failures), 'population')} failed; the others are finished; {advice}"
-        if not in_study:
-            exit_with(line, FAILED)
-        print(f"valueshare: {line}", file=sys.stderr)
-        return False
-    if run is not None and run.finished:
-        from valueshare.starting import summary
-
-        print("\n".join(summary(run)))
-    elif not _run_exists(folder):
-        exit_with("stopped; nothing was written", stop.exit_code)
-    else:  # without a signal, somebody else has ended it
+        count = pluralize(len(run.failures), "population")
+        print(f"valueshare: {count} failed; the others are finished; {advice}", file=sys.stderr)
+        return FAILED
+    if run is None or not run.finished:
+        if not _run_exists(folder):
+            exit_with("stopped; nothing was written", stop.exit_code)
+        # Without a signal, somebody else has ended it.
         exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
-    return True
+    from valueshare.starting import summary
+
+    print("\n".join(summary(run)))
+    return 0
 
 
 def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":

@@ -5,7 +5,7 @@ The plan of an Atari study is printed before it starts: agents, populations, mem
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.running import FAILED, command_line, print_plan, require_training, run_and_report, stored_plan
+from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
@@ -22,7 +22,7 @@ from valueshare.text import pluralize
 
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
-    from valueshare.resources import Prepared
+    from valueshare.resources import LaunchPlan
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
@@ -47,7 +47,7 @@ class StudyRun(NamedTuple):
     name: str
     plan: "Plan"
     folder: Location  # of the run, or of the shard within it
-    begun: bool  # a run of this very plan is in the folder
+    resuming: bool  # a run of this very plan is in the folder
 
 
 def reproduce(
@@ -83,20 +83,21 @@ def reproduce(
             callbacks=(),
         )
         if announce:
-            announce_atari(study, running, study_runs, execution)
+            for line in study_lines(study, running, study_runs, execution):
+                print(line, flush=True)
         elif running.plan:
             for run in study_runs:
                 print_plan(run.plan, execution)
         if running.plan:
             return
-        succeeded = True
+        code = 0
         for run in study_runs:
             work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
-            if run.begun:
+            if run.resuming:
                 work = partial(starting.resume_run, run.folder, execution)
-            succeeded &= run_and_report(work, run.folder, stop, in_study=True)
-    if not succeeded:
-        sys.exit(FAILED)
+            code = run_and_report(work, run.folder, stop, in_study=True) or code
+    if code:
+        sys.exit(code)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
         return
@@ -125,16 +126,16 @@ def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *
         if stored is None and isinstance(folder, Path):
             refuse_existing_run(folder, plan)
         if stored is None or planned:
-            study_runs.append(StudyRun(name, plan, folder, begun=False))
+            study_runs.append(StudyRun(name, plan, folder, resuming=False))
         else:
-            study_runs.append(StudyRun(name, stored, folder, begun=True))
+            study_runs.append(StudyRun(name, stored, folder, resuming=True))
     return study_runs
 
 
-def announce_atari(
+def study_lines(
     study: "Study", running: StudyExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
-) -> None:
-    """Print agents, populations, memory and hours of a study; refuse one that cannot run.
+) -> Iterator[str]:
+    """Agents, populations, memory and hours of an Atari study, line by line; one that cannot run is refused.
 
     Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
     are not counted: part of it is done.
@@ -145,59 +146,59 @@ def announce_atari(
     from valueshare.runs.run_folder import stored_workers
 
     with cluster_for(execution.launcher) as cluster:
-        prepared = []
+        launch_plans = []
         for run in study_runs:
-            workers = stored_workers(run.folder) if run.begun and isinstance(run.folder, Path) else 0
-            prepared.append(
-                prepare_launch(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
+            workers = stored_workers(run.folder) if run.resuming and isinstance(run.folder, Path) else 0
+            launch_plans.append(
+                prepare_launch(
+                    run.plan, execution, cluster, resuming=run.resuming, stored_workers=workers, try_compile=False
+                )
             )
-        needs, refusal = _memory(prepared, execution, at_once=not running.plan)
-        resumed = any(run.begun for run in study_runs)
+        needs, refusal = _memory_lines(launch_plans, at_once=not running.plan)
+        # What does not fit cannot be measured.
+        estimates = not any(run.resuming for run in study_runs) and (running.rate or not refusal)
         seconds = 0.0
-        for run, prepared_run, memory in zip(study_runs, prepared, needs, strict=True):
-            plan = prepared_run.plan
-            populations = list(plan.populations.values())
-            sizes = [spec.agents.height for spec in populations]
-            settings = populations[0].settings
-            agents, count = pluralize(sum(sizes), "agent"), pluralize(len(sizes), "population")
-            steps = pluralize(settings.steps, "step")
-            print(
-                f"{run.name}: {agents} in {count} of at most {max(sizes)}, {steps} each and "
-                f"{evaluation_steps(settings):,} of evaluation"
+        for run, launch_plan, memory in zip(study_runs, launch_plans, needs, strict=True):
+            plan, specs = launch_plan.plan, list(launch_plan.plan.populations.values())
+            agents, settings = plan.agents.height, specs[0].settings
+            count, largest = pluralize(len(specs), "population"), max(spec.agents.height for spec in specs)
+            yield (
+                f"{run.name}: {pluralize(agents, 'agent')} in {count} of at most {largest}, "
+                f"{pluralize(settings.steps, 'step')} each and {evaluation_steps(settings):,} of evaluation"
             )
-            print(*(f"  {line}" for line in (*prepared_run.lines, f"memory: {memory}")), sep="\n")
-            if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
-                continue
-            if execution.launcher.launcher == "ray":  # each run says so itself when it begins
-                if running.plan and (line := prepared_run.launcher.estimate(plan, None, measure=True)) is not None:
-                    print(f"  {line}")
-                continue
-            rate = running.rate or _measured(plan, execution)
-            each = settings.steps + evaluation_steps(settings)
-            seconds += sum(sizes) * each / rate
-            words = "given" if running.rate else "measured in this process"
-            print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-        all_agents = pluralize(sum(prepared_run.plan.agents.height for prepared_run in prepared), "agent")
-        in_all = f", {_duration(seconds)}" if seconds else ""
-        share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-        print(f"{study.name}: {all_agents} in all{share}{in_all}")
-        print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
-        deviations: Sequence[str] = study.deviations
-        if not running.plan and study.scale != "paper":
-            count = pluralize(len(deviations), "departure")
-            deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
-        print(*(f"not as in the paper: {sentence}" for sentence in deviations), sep="\n", flush=True)
-        if refusal:
-            raise refusal
+            yield from (f"  {line}" for line in (*launch_plan.lines, f"memory: {memory}"))
+            if estimates and execution.launcher.launcher == "ray":  # each run prints it itself when it begins
+                if running.plan and (line := launch_plan.launcher.estimate(plan, None, measure=True)) is not None:
+                    yield f"  {line}"
+            elif estimates:
+                if not running.rate:
+                    yield "  measuring the speed of this machine, which takes a minute or more; --rate skips it"
+                rate = running.rate or _measure_rate(plan, execution)
+                run_seconds = agents * (settings.steps + evaluation_steps(settings)) / rate
+                origin = "given" if running.rate else "measured in this process"
+                yield f"  {_duration(run_seconds)} at {rate:,.0f} agent-steps/s, {origin}"
+                seconds += run_seconds
+    all_agents = pluralize(sum(run.plan.agents.height for run in study_runs), "agent")
+    in_all = f", {_duration(seconds)}" if seconds else ""
+    share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
+    yield f"{study.name}: {all_agents} in all{share}{in_all}"
+    first, *_ = study_runs[0].plan.settings.values()
+    yield from atari_protocol(str(first.atari_protocol)).described()
+    deviations: Sequence[str] = study.deviations
+    if not running.plan and study.scale != "paper":
+        count = pluralize(len(deviations), "departure")
+        deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
+    yield from (f"not as in the paper: {sentence}" for sentence in deviations)
+    if refusal:
+        raise refusal
 
 
-def _measured(plan: "Plan", execution: "ExecutionOptions") -> float:
+def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
     """Agent-steps per second of the first population on this machine."""
     from valueshare.benchmarks.training_loop import loop_rate
     from valueshare.population.compilation import compiler_problem
     from valueshare.population.train import checked_device
 
-    print("  measuring the speed of this machine, which takes a minute or more; --rate skips it", flush=True)
     return loop_rate(
         next(iter(plan.populations.values())),
         plan.device,
@@ -207,17 +208,15 @@ def _measured(plan: "Plan", execution: "ExecutionOptions") -> float:
     )
 
 
-def _memory(
-    prepared: "Sequence[Prepared]", execution: "ExecutionOptions", *, at_once: bool
-) -> tuple[list[str], InvalidInput | None]:
-    """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
+def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:
+    """A line of memory for each plan, and the first refusal if one is not to be raised `at_once`."""
     from valueshare.population.memory import DoesNotFit
 
     lines: list[str] = []
     refusal: InvalidInput | None = None
-    for prepared_run in prepared:
+    for launch_plan in launch_plans:
         try:
-            lines.append(prepared_run.launcher.check(prepared_run.plan, execution))
+            lines.append(launch_plan.check())
         except DoesNotFit as error:
             fewer = ", or a smaller agents-at-once" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")

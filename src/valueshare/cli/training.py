@@ -1,7 +1,8 @@
 """The commands `train`, `resume` and `extend`: populations of deep Q-learners, here or on a cluster."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,11 +34,11 @@ from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count
-from valueshare.signals import stop_on_signals
+from valueshare.signals import StopRequest, stop_on_signals
 from valueshare.text import ALGORITHM_NAMES, algorithm_name
 
 if TYPE_CHECKING:
-    pass
+    from valueshare.runs.run import Run
 
 
 @show_settings(as_option, None)
@@ -117,8 +118,8 @@ def train(
         explicit_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **overrides, "device": explicit_device, "compile": compile}
         command = command_line("train", {**named, "backend": backend, "callback": callback, "shard": launcher.shard})
-        run_and_report(partial(starting.start, run_plan, folder, command, execution, about=about), folder, stop)
-        print_next(folder, launcher)
+        work = partial(starting.start, run_plan, folder, command, execution, about=about)
+        _run(work, folder, launcher, stop)
 
 
 def _check_alone(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
@@ -127,8 +128,8 @@ def _check_alone(algorithms: Sequence[str], seeds: int, settings: Mapping[str, A
         check_known("algorithm", algorithm_name(name), ALGORITHM_NAMES)
     as_count("seeds", seeds)
     for name, value in settings.items():
-        for one in value if name in PER_AGENT else (value,):
-            SETTINGS[name].check(one)
+        for checked in value if name in PER_AGENT else (value,):
+            SETTINGS[name].check(checked)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps
     with stop_on_signals() as stop:
         require_training()
         from valueshare.runs.execution import ExecutionOptions
-        from valueshare.starting import resume_run
+        from valueshare.starting import extend_run, resume_run
 
         folder = shard_folder(persistent_location(run), launcher.selected_shard)
         if options.callback and options.no_callbacks:
@@ -184,12 +185,15 @@ def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps
             launcher=launcher,
             callbacks=options.callback if options.callback or options.no_callbacks else None,
         )
-        run_and_report(partial(resume_run, folder, execution, steps=steps), folder, stop)
-        print_next(folder, launcher)
+        work = partial(resume_run if steps is None else partial(extend_run, steps=steps), folder, execution)
+        _run(work, folder, launcher, stop)
 
 
-def print_next(folder: Location, launcher: LauncherOptions) -> None:
-    """Print the commands that show a finished run; a shard is shown with the others."""
+def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions, stop: StopRequest) -> None:
+    """Run, and print the commands that show the finished run; a shard is shown with the others."""
+    code = run_and_report(work, folder, stop)
+    if code:
+        sys.exit(code)
     if launcher.shard:
         return
     run = shlex.quote(str(folder))

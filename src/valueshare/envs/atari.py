@@ -73,7 +73,7 @@ class _Group(NamedTuple):
     number: int
     vector: Any
     rows: NDArray[np.intp]  # [n]
-    place: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
+    selection: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
 
 
 class _Results(NamedTuple):
@@ -113,11 +113,11 @@ class AtariEnvironments(Environments):
         self._none = np.zeros(self.count, np.bool_)  # [E]
         self._none.flags.writeable = False
         self._steps: list[int] = []  # of each group
-        self._begun = np.zeros(self.count, np.int64)  # [E] steps of its group when a game began
+        self._start_step = np.zeros(self.count, np.int64)  # [E] steps of its group when a game began
         self._longest = 0  # no game has more steps
         self._lives: NDArray[np.integer[Any]] = np.zeros(self.count, np.int64)  # [E]
         self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
-        self._renamed = False  # whether emulators call some actions otherwise
+        self._remaps_actions = False  # whether emulators call some actions otherwise
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         env_seeds = emulator_seeds(as_keys(seeds, self.count))
@@ -128,7 +128,7 @@ class AtariEnvironments(Environments):
             self._groups = self._make_groups()
             for group in self._groups:
                 self._index[group.rows] = emulator_indices(group.vector, self.spec.actions)
-            self._renamed = bool((self._index != np.arange(self.spec.actions)).any())
+            self._remaps_actions = bool((self._index != np.arange(self.spec.actions)).any())
         observation = np.empty_like(self._observation)
 
         def start(group: _Group) -> None:
@@ -140,7 +140,7 @@ class AtariEnvironments(Environments):
         with ThreadPoolExecutor(min(self._threads, len(self._groups))) as pool:
             list(pool.map(start, self._groups))
         self._steps = [0] * len(self._groups)
-        self._begun[:] = 0
+        self._start_step[:] = 0
         self._longest = 0
         self._observation = observation
         return observation
@@ -150,22 +150,22 @@ class AtariEnvironments(Environments):
         checked = self._checked_actions(actions, np.int32, is_ready=is_ready)
         if checked.view(np.uint32).max() >= self.spec.actions:  # which negative ones are as well
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
-        moving = self._groups if active is None else self._moving(active)
-        sent = self.emulator_actions(checked) if self._renamed else checked
-        for group in moving:
-            group.vector.send(sent[group.place])
-        self._sent = moving
+        stepping = self._groups if active is None else self._groups_to_step(active)
+        sent = self.emulator_actions(checked) if self._remaps_actions else checked
+        for group in stepping:
+            group.vector.send(sent[group.selection])
+        self._sent = stepping
 
     def receive(self) -> StepResult:
-        groups, self._sent = self._under_way(self._sent), None
-        results = self._joined([(group, group.vector.recv()) for group in groups])
+        groups, self._sent = self._pending(self._sent), None
+        results = self._join([(group, group.vector.recv()) for group in groups])
         for group in groups:
             self._steps[group.number] += 1
         self._longest += 1
         observation, over, lives = results.observation, results.over, results.lives
         any_over, any_truncated, truncated = bool(results.last), False, self._none
         if self._longest >= self._limit:  # or no game can have come to it
-            elapsed = self._group_steps() - self._begun
+            elapsed = self._group_steps() - self._start_step
             self._longest = int(elapsed.max())
             # An environment that is not stepped was reset if it ended, so it is below its limit.
             truncated = ~over & (elapsed >= self._limit)
@@ -182,7 +182,7 @@ class AtariEnvironments(Environments):
                 frames, info = group.vector.reset(options={"reset_mask": mask})
                 observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
         if any_over or any_truncated:
-            self._begun = np.where(over | truncated, self._group_steps(), self._begun)
+            self._start_step = np.where(over | truncated, self._group_steps(), self._start_step)
         self._observation, self._lives = observation, lives
         if any_truncated:
             truncated = truncated & ~terminated
@@ -206,7 +206,7 @@ class AtariEnvironments(Environments):
     def close(self) -> None:
         self._groups, self._sent = [], None
 
-    def _joined(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
+    def _join(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
         """Results of all environments; those that were not stepped are as before.
 
         Nothing else refers to the arrays of a vector environment, so a single one's arrays are returned without a copy.
@@ -216,30 +216,30 @@ class AtariEnvironments(Environments):
             ends = np.count_nonzero(over)  # in half the time of `any`
             last = [(rows[over], info["final_obs"][over, 0])] if ends else []
             return _Results(frames[:, 0], reward.astype(np.float32), over, info["lives"], last)
-        all_move = len(results) == len(self._groups)
-        observation = np.empty_like(self._observation) if all_move else self._observation.copy()
+        all_step = len(results) == len(self._groups)
+        observation = np.empty_like(self._observation) if all_step else self._observation.copy()
         reward = np.zeros(self.count, np.float32)
         over = np.zeros(self.count, np.bool_)
         lives, last = self._lives.copy(), []
-        for (_, _, rows, place), (frames, reward[place], ended, _, info) in results:
-            observation[place] = frames[:, 0]
+        for (_, _, rows, selection), (frames, reward[selection], ended, _, info) in results:
+            observation[selection] = frames[:, 0]
             if ended.any():
                 last.append((rows[ended], info["final_obs"][ended, 0]))
-            over[place], lives[place] = ended, info["lives"]
+            over[selection], lives[selection] = ended, info["lives"]
         return _Results(observation, reward, over, lives, last)
 
     def _group_steps(self) -> NDArray[np.int64]:
         """The steps of each environment's group, [E]."""
         steps = np.empty(self.count, np.int64)
         for group in self._groups:
-            steps[group.place] = self._steps[group.number]
+            steps[group.selection] = self._steps[group.number]
         return steps
 
-    def _moving(self, active: NDArray[np.bool_]) -> list[_Group]:
-        moving = [group for group in self._groups if active[group.rows].any()]
-        if not all(active[group.rows].all() for group in moving):
+    def _groups_to_step(self, active: NDArray[np.bool_]) -> list[_Group]:
+        stepping = [group for group in self._groups if active[group.rows].any()]
+        if not all(active[group.rows].all() for group in stepping):
             raise RuntimeError("environments in lockstep are stepped together: lockstep=False")
-        return moving
+        return stepping
 
     def _make_groups(self) -> list[_Group]:
         make = vector_environment()

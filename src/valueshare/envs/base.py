@@ -5,9 +5,10 @@ step itself returned is kept beside the reset one: no step is lost or invented, 
 own final observation. And environment e depends on its own seed and actions alone, never on its neighbours or on E.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from valueshare.envs.action_bins import action_count, short_repr
 from valueshare.errors import InvalidInput
 
-MAX_STATES = 1_000_000  # of Discrete observations: each is an input of the network
+MAX_STATES = 1_000_000  # a Discrete observation has as many inputs of the network as states
+SUPPORTED_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "bool")  # replay and checkpoints hold these and floats
 T = TypeVar("T")
 Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
@@ -59,18 +61,20 @@ class StepResult(NamedTuple):
     final_observation: NDArray[Any]  # [E, ...] of the step itself, before any reset
 
 
-class Environments(Protocol):
+class Environments(ABC):
     """E environments of one kind."""
 
     spec: EnvironmentSpec
     count: int
 
+    @abstractmethod
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         """Start new episodes everywhere, from the seeds alone: seeds [E] -> observation [E, ...].
 
         A seed is any 64-bit key. Results not yet received are dropped.
         """
 
+    @abstractmethod
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         """Begin a step: actions [E]; what happens until `receive` overlaps it.
 
@@ -78,6 +82,7 @@ class Environments(Protocol):
         their last observation. Environments made in lockstep refuse it.
         """
 
+    @abstractmethod
     def receive(self) -> StepResult:
         """The result of the step that was sent."""
 
@@ -86,6 +91,7 @@ class Environments(Protocol):
         self.send(actions, active)
         return self.receive()
 
+    @abstractmethod
     def close(self) -> None:
         """Free the environments; `reset` makes new ones."""
 
@@ -98,8 +104,9 @@ class Environments(Protocol):
             raise RuntimeError(f"actions of shape {checked.shape} for {self.count} environments")
         return checked
 
-    def _under_way(self, sent: T | None) -> T:
-        """For `receive`: the step that was sent."""
+    @staticmethod
+    def _pending(sent: T | None) -> T:
+        """For `receive`: the step that was sent; an error without one."""
         if sent is None:
             raise RuntimeError("receive follows send")
         return sent
@@ -128,8 +135,10 @@ def spec_from_spaces(
             f"{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)
-    if dtype.kind != "f" and dtype.name not in _KEPT:
-        raise InvalidInput(f"{name} has observations of {dtype}: choose one with {', '.join(_KEPT)} or floats")
+    if dtype.kind != "f" and dtype.name not in SUPPORTED_DTYPES:
+        raise InvalidInput(
+            f"{name} has observations of {dtype}: choose one with {', '.join(SUPPORTED_DTYPES)} or floats"
+        )
     return EnvironmentSpec(
         name=name,
         backend=backend,
@@ -166,6 +175,3 @@ def mix_to_int32(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x = x ^ (x >> np.uint64(31))
     return (x >> np.uint64(32)).astype(np.uint32).view(np.int32)
-
-
-_KEPT = ("uint8", "int8", "int16", "int32", "int64", "bool")  # what replay and checkpoints hold

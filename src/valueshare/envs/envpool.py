@@ -112,7 +112,7 @@ class EnvPoolEnvironments(Environments):
         self._sent = rows
 
     def receive(self) -> StepResult:
-        rows, self._sent = self._under_way(self._sent), None
+        rows, self._sent = self._pending(self._sent), None
         if rows.size == self.count:
             observation, reward, terminated, truncated, _ = self._pool.recv()
             final = encoded(self.spec, observation)  # [E, ...]

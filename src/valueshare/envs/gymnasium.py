@@ -184,7 +184,7 @@ class GymnasiumEnvironments(Environments):
         self._sent = checked, rows
 
     def receive(self) -> StepResult:
-        (actions, rows), self._sent = self._under_way(self._sent), None
+        (actions, rows), self._sent = self._pending(self._sent), None
         final, observation = self._observation.copy(), self._observation.copy()  # [E, ...]
         reward = np.zeros(self.count, np.float32)
         terminated = np.zeros(self.count, np.bool_)

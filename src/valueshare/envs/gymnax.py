@@ -114,7 +114,7 @@ class GymnaxEnvironments(Environments):
 
     def receive_on_device(self) -> StepResult:
         """Like `receive`, with JAX arrays, which may still be being computed."""
-        stepped, self._stepped = self._under_way(self._stepped), None
+        stepped, self._stepped = self._pending(self._stepped), None
         return stepped
 
 

@@ -32,8 +32,8 @@ def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     seeds = [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds]
     engine.executor.reset(seeds)
     engine.executor.run(range(start, end), on_step, episodes)
-    state.train_returns.add_(torch.from_numpy(episodes.returns_done).to(state.step.device))
-    state.train_episodes.add_(torch.from_numpy(episodes.finished).to(state.step.device))
+    state.train_returns.add_(torch.from_numpy(episodes.return_sum).to(state.step.device))
+    state.train_episodes.add_(torch.from_numpy(episodes.episode_count).to(state.step.device))
     if settings.evaluates_after(phase):
         tables.append(_evaluate_agents(engine, end, on_step))
     return pl.concat(tables)

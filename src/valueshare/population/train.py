@@ -16,7 +16,6 @@ from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial_files, save
@@ -27,6 +26,7 @@ from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, load_state_dict_, make_population, state_dict
+from valueshare.records import CheckpointPaths
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
@@ -208,13 +208,13 @@ def _resume(
     manifest = latest_checkpoint(paths, identity, extended_from)
     if manifest is None:
         return 0, []
-    load_state_dict_(state, load_file(paths.state(manifest["phase"])))
+    load_state_dict_(state, load_file(paths.state(manifest.phase)))
     device = str(state.replay.written.device)
-    for segment in manifest["segments"]:  # oldest first
-        segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment["file"], device)))
-        for name in segment.get("frames", {}):  # one file at a time
+    for segment in manifest.segments:  # oldest first
+        segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment.file, device)))
+        for name in segment.frames:  # one file at a time
             packing.restore(state.replay, load_file(paths.checkpoints / name))
-    return manifest["phase"] + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest["records"]]
+    return manifest.phase + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest.records]
 
 
 def check_replay_device(replay_device: str | None, device: torch.device) -> None:

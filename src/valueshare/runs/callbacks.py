@@ -15,27 +15,29 @@ KEY = "callbacks"  # in provenance.json
 MAX_CALLBACKS = 16
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
-Function = Callable[[pl.DataFrame, Any], object]  # of the evaluation's records, and the run so far
+CallbackFunction = Callable[[pl.DataFrame, Any], object]  # called with an evaluation's records and the run so far
 
 
 class Callback(NamedTuple):
     """A function, and how messages name it."""
 
     name: str
-    function: Function
+    function: CallbackFunction
     is_stored: bool  # whether it has a name by which a later process can import it
 
 
-def resolve_callbacks(callbacks: Sequence[str | Function | Callback]) -> tuple[Callback, ...]:
+def resolve_callbacks(callbacks: Sequence[str | CallbackFunction | Callback]) -> tuple[Callback, ...]:
     """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise InvalidInput(f"callbacks = {callbacks!r}: give a list of functions, or of names like my_module:log")
     if len(callbacks) > MAX_CALLBACKS:
         raise InvalidInput(f"{len(callbacks)} callbacks: give at most {MAX_CALLBACKS}")
-    return tuple(map(_resolved, callbacks))
+    return tuple(map(_resolve, callbacks))
 
 
-def resumed_callbacks(callbacks: Sequence[str | Function | Callback] | None, provenance: Path) -> tuple[Callback, ...]:
+def resumed_callbacks(
+    callbacks: Sequence[str | CallbackFunction | Callback] | None, provenance: Path
+) -> tuple[Callback, ...]:
     """The callbacks of a resumption, or else (None) those that the run names, in a file that anybody may have written.
 
     A line is printed before a module that the run names is imported: it is code.
@@ -62,7 +64,7 @@ def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) 
             raise callback_failed(callback.name, error) from error
 
 
-def _resolved(callback: str | Function | Callback) -> Callback:
+def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     if isinstance(callback, Callback):
         return callback
     if not isinstance(callback, str):

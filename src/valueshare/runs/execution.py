@@ -1,10 +1,11 @@
 """The contract between launching a plan and the launchers that run its populations."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 from rich.console import Console
@@ -17,7 +18,7 @@ from valueshare.population.evaluate import check_evaluation
 from valueshare.population.network_check import check_network_shapes
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
-from valueshare.runs.callbacks import Callback, Function
+from valueshare.runs.callbacks import Callback, CallbackFunction
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
@@ -26,7 +27,7 @@ from valueshare.setting import as_int
 LogTarget = Literal["tensorboard", "wandb"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
     """How a plan is run; none of it changes a number."""
 
@@ -38,7 +39,7 @@ class ExecutionOptions:
     groups: int | None = None  # of agents that step independently; None: chosen automatically
     launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
-    callbacks: Sequence[str | Function | Callback] | None = None
+    callbacks: Sequence[str | CallbackFunction | Callback] | None = None
     url: Url | None = None  # the URL of the run, if its folder is a copy
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class ExecutionOptions:
     @property
     def resolved_callbacks(self) -> tuple[Callback, ...]:
         """The callbacks, once they are imported."""
-        return tuple(one for one in self.callbacks or () if isinstance(one, Callback))
+        return tuple(callback for callback in self.callbacks or () if isinstance(callback, Callback))
 
 
 class Outcome(NamedTuple):
@@ -88,12 +89,14 @@ class ProgressHooks(NamedTuple):
     should_stop: Callable[[], bool] = lambda: False
 
 
-class Launcher(Protocol):
+class Launcher(ABC):
     """Runs populations; methods that return None here may be left out."""
 
+    @abstractmethod
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """Refuse what cannot run; return one line on the memory needed."""
 
+    @abstractmethod
     def split(self, plan: Plan) -> Plan:
         """The plan, its populations split so that each fits where it will run."""
 
@@ -105,7 +108,8 @@ class Launcher(Protocol):
         """One line on how long the rest will take, if it is known or `measure` is set."""
         return None
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
+    @abstractmethod
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         """Run every population; `on_end` is called once for each that began."""
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:

@@ -19,7 +19,9 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     """Run the plan of a run folder, whose lock the caller holds, from its last checkpoints until its end or a stop."""
     began, console = time.monotonic(), execution.console
     location = execution.url or folder  # a folder may be a copy
-    records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again
+    records = _drop_ends_before_extension(
+        plan, run_folder.read_records(folder, skip_damaged=True)
+    )  # damaged phases run again
     phases = {name: read_progress(folder, name).phases for name in plan.populations}
     saved = {name: plan.populations[name].settings.phase_end(count - 1) for name, count in phases.items() if count}
     display = Display(plan, records, console, saved=saved)
@@ -29,17 +31,17 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     if "wandb" in execution.log:
         logs.append(WandbLog(folder, plan, records, lambda line: print_lines(console, line)))
     outcomes: dict[str, Outcome] = {}
-    run_callbacks, logged = execution.resolved_callbacks, records
+    callbacks, logged = execution.resolved_callbacks, records
 
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
         unlogged = new.join(logged, on=["agent", "step"], how="anti")  # a phase may run again
         for log in logs:
             log.write(unlogged)
-        if new.height and run_callbacks:
+        if new.height and callbacks:
             nonlocal records
             records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")
-            call_all(run_callbacks, new, Run(location, plan.agents, records, finished=False))
+            call_all(callbacks, new, Run(location, plan.agents, records, finished=False))
 
     def on_end(name: str, outcome: Outcome) -> None:
         outcomes[name] = outcome
@@ -47,7 +49,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
         if outcome.reason is not None:
             print_lines(console, f"{name} failed: {outcome.reason}")
 
-    callbacks = ProgressHooks(
+    hooks = ProgressHooks(
         on_step=display.on_step,
         on_phase=on_phase,
         on_end=on_end,
@@ -57,7 +59,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     )
     try:
         with display.watch():
-            launcher.run(plan, folder, execution, callbacks)
+            launcher.run(plan, folder, execution, hooks)
             for name in plan.populations.keys() - outcomes.keys():  # stopped, or not begun
                 display.end(name, finished=False)
     finally:
@@ -70,7 +72,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     return Run(location, plan.agents, run_folder.read_records(folder), finished, failures)
 
 
-def _without_old_ends(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:
+def _drop_ends_before_extension(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:
     """Records without the last evaluation of a run that was extended since, where the longer run has none."""
     for spec in plan.populations.values():
         ends = [step for step in spec.extended_from if step % spec.settings.eval_interval]

@@ -142,7 +142,7 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
     return replace(plan, chunks=chunks)
 
 
-def extended(plan: Plan, steps: int) -> Plan:
+def extend_plan(plan: Plan, steps: int) -> Plan:
     """The plan with `steps` steps in total; its schedules, of epsilon and of the step size, stay as they were."""
     steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
@@ -196,10 +196,7 @@ def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | Non
 
 def _comparable(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two configurations by the names of their settings; what the wanted one leaves open is as stored."""
-    before, now = _flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted)
-    if "protocols" not in stored:  # written before there was a digest: the name is a setting
-        now.pop("protocols", None)
-    return before, now
+    return _flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted)
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
+from valueshare.records import CheckpointPaths
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location

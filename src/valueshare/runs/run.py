@@ -124,7 +124,15 @@ class Run:
         own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
         """
         options = EvaluationOptions(
-            episodes, seeds_from, agents, epsilon, episode_limit, network, device, threads, progress
+            episodes=episodes,
+            seeds_from=seeds_from,
+            agents=agents,
+            epsilon=epsilon,
+            episode_limit=episode_limit,
+            network=network,
+            device=device,
+            threads=threads,
+            progress=progress,
         )
         return evaluate_run(self.folder, options).episodes
 

@@ -30,12 +30,22 @@ from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
+from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
+from valueshare.records import (
+    AGENTS,
+    CHECKPOINTS,
+    EVALUATIONS,
+    PROGRESS,
+    RECORDS,
+    TENSORBOARD,
+    CheckpointPaths,
+    read_progress,
+    read_tables,
+)
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
@@ -44,8 +54,9 @@ from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import AGENTS, PROVENANCE
+from valueshare.runs.storage.remote import PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config
+from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
@@ -79,8 +90,7 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
             pass
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
-    again = f"valueshare resume {shlex.quote(str(folder))}"
-    raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
+    raise InvalidInput(f"{folder} holds this run, unfinished: write {resume_command(folder)}")
 
 
 def is_untrained(folder: Path, plan: Plan) -> bool:
@@ -225,15 +235,18 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool = False) -> bool:
-    """The same of one population; if the run was extended by less than a phase, the last phase must have all steps."""
+    """Whether a population's last phase is there with right checksums; of a copied run, its manifest is enough.
+
+    A run that was extended by less than a phase has the manifest of a shorter last phase until it is trained on.
+    """
     paths = CheckpointPaths(folder, spec.name)
-    manifest = paths.manifest(spec.last_phase)
-    if not (manifest.is_file() if copied else is_whole(paths, spec.last_phase)):
-        return False
     try:
-        return not spec.extended_from or read_manifest(manifest)["fingerprint"].get("steps") not in spec.extended_from
+        manifest = read_manifest(paths.manifest(spec.last_phase))
+        if not copied:
+            verify_all(paths, manifest)
     except Damaged:
-        return True
+        return False
+    return manifest.fingerprint.get("steps") not in spec.extended_from
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:

@@ -22,10 +22,10 @@ from valueshare.population import memory
 from valueshare.population import train as training_loop
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import saving
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import TrainingResult, train_population
+from valueshare.records import CheckpointPaths
 from valueshare.replay import transitions
 from valueshare.signals import Stopped
 

@@ -20,10 +20,11 @@ from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, write_json
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
-from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
+from valueshare.population.checkpoints.files import is_whole
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
 from valueshare.population.state import state_dict
 from valueshare.population.train import PhaseReport, TrainingResult, train_population
+from valueshare.records import CheckpointPaths
 from valueshare.replay import transitions
 from valueshare.schema import FORMAT, body_checksum
 
@@ -220,12 +221,13 @@ def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
 ) -> None:
     def damage(report: PhaseReport) -> None:
         if report.phase == 2:
-            cut(CheckpointPaths(tmp_path, "population-0").manifest(2))
+            cut(CheckpointPaths(folder, "population-0").manifest(2))
 
-    with pytest.raises(InvalidInput, match="valueshare resume") as caught:
-        train_population(AGENTS, FIVE_PHASES, directory=tmp_path, on_phase=damage)
+    folder = tmp_path / "my run"
+    with pytest.raises(InvalidInput, match=f"valueshare resume '{folder}' resumes from") as caught:
+        train_population(AGENTS, FIVE_PHASES, directory=folder, on_phase=damage)
     assert "\n" not in str(caught.value)
-    assert_same(train(tmp_path), uninterrupted)
+    assert_same(train(folder), uninterrupted)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:

@@ -169,5 +169,5 @@ def test_every_executor_equals_the_plain_loop_to_the_bit(case: str) -> None:
     assert expected["updates"] > 0
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
-    assert episodes.finished.tolist() == serial.finished.tolist()
-    assert episodes.returns_done.tolist() == serial.returns_done.tolist()
+    assert episodes.episode_count.tolist() == serial.episode_count.tolist()
+    assert episodes.return_sum.tolist() == serial.return_sum.tolist()

@@ -135,12 +135,12 @@ def test_episodes_are_those_of_these_steps() -> None:
                 run(engine, 150 * i, 150 * (i + 1), episodes=episodes)
     differ = False
     for serial, asynchronous in zip(*counted, strict=True):
-        assert asynchronous.finished.tolist() == serial.finished.tolist()
+        assert asynchronous.episode_count.tolist() == serial.episode_count.tolist()
         # What began in an earlier stretch counts here as a whole.
-        assert (asynchronous.returns_done >= serial.returns_done).all()
-        differ |= bool((asynchronous.returns_done > serial.returns_done).any())
+        assert (asynchronous.return_sum >= serial.return_sum).all()
+        differ |= bool((asynchronous.return_sum > serial.return_sum).any())
     assert differ
-    assert sum(episodes.finished.sum() for episodes in counted[0]) > 0
+    assert sum(episodes.episode_count.sum() for episodes in counted[0]) > 0
 
 
 def test_new_episodes_after_steps_that_were_ended() -> None:
@@ -347,7 +347,7 @@ def test_asynchronous_groups_equal_threaded_ones_on_a_gpu(groups: int, delayed: 
         found, asynchronous = trained(engine)
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
-    assert asynchronous.returns_done.tolist() == serial.returns_done.tolist()
+    assert asynchronous.return_sum.tolist() == serial.return_sum.tolist()
 
 
 @pytest.mark.gpu

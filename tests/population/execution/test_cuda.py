@@ -203,9 +203,9 @@ def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled:
     (host, host_episodes), (gpu, gpu_episodes) = found
     for name, value in host.items():
         torch.testing.assert_close(gpu[name], value, rtol=0, atol=0, msg=name)
-    assert host_episodes.finished.sum() > 0
-    assert (gpu_episodes.finished == host_episodes.finished).all()
-    assert (gpu_episodes.returns_done == host_episodes.returns_done).all()
+    assert host_episodes.episode_count.sum() > 0
+    assert (gpu_episodes.episode_count == host_episodes.episode_count).all()
+    assert (gpu_episodes.return_sum == host_episodes.return_sum).all()
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -67,9 +67,9 @@ def test_the_same_numbers_as_the_plain_loop(algorithm: str, changes: dict[str, A
     assert int(serial["updates"]) > 0
     for name, value in serial.items():
         torch.testing.assert_close(device[name], value, rtol=0, atol=0, msg=name)
-    assert serial_episodes.finished.sum() > 0
-    assert (device_episodes.finished == serial_episodes.finished).all()
-    assert (device_episodes.returns_done == serial_episodes.returns_done).all()
+    assert serial_episodes.episode_count.sum() > 0
+    assert (device_episodes.episode_count == serial_episodes.episode_count).all()
+    assert (device_episodes.return_sum == serial_episodes.return_sum).all()
 
 
 def test_the_same_scores_as_with_environments_on_the_host() -> None:

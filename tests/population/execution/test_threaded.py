@@ -69,9 +69,9 @@ def test_steps_are_counted_for_the_agents_that_made_them() -> None:
     episodes.step(slice(1, 3), StepResult(seen, reward, nobody, nobody, seen))
     episodes.step(slice(1, 3), StepResult(seen, reward, nobody, both, seen))
     episodes.step(slice(0, 1), StepResult(seen[:1], reward[:1], nobody[:1], nobody[:1], seen[:1]))
-    assert episodes.returns_done.tolist() == [0.0, 2.0, 4.0]
-    assert episodes.finished.tolist() == [0, 1, 1]
-    assert episodes.running.tolist() == [1.0, 0.0, 0.0]
+    assert episodes.return_sum.tolist() == [0.0, 2.0, 4.0]
+    assert episodes.episode_count.tolist() == [0, 1, 1]
+    assert episodes.episode_return.tolist() == [1.0, 0.0, 0.0]
 
 
 def test_updates_are_due_after_the_replay_has_started() -> None:

@@ -282,6 +282,21 @@ def test_a_damaged_checkpoint_is_made_again(
     assert_same_end(there, uninterrupted)
 
 
+def test_a_run_with_a_damaged_last_manifest_is_not_finished(
+    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+) -> None:
+    there, url = tmp_path / "there", f"local://{tmp_path}/there"
+    assert cli(*small, "--out", url)[0] == 0
+    assert valueshare.open_run(url).finished
+    manifest = there / "checkpoints" / "population-1" / "checkpoint-000003.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[: len(whole) // 2])
+    assert not valueshare.open_run(url).finished
+    assert cli("resume", url)[0] == 0
+    assert manifest.read_bytes() == whole
+    assert_same_end(there, uninterrupted)
+
+
 @pytest.mark.slow
 def test_processes_and_shards(small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, copies: Path) -> None:
     url = f"local://{tmp_path}/all"

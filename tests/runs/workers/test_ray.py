@@ -21,9 +21,8 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
-from valueshare.records import read_progress
+from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs import locks
 from valueshare.runs.execution import ExecutionOptions, ProgressHooks
 from valueshare.runs.launcher_options import LauncherOptions
@@ -139,7 +138,7 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     spec = PLAN.populations["population-0"]
     spec = replace(spec, settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
-    callbacks = ProgressHooks(
+    hooks = ProgressHooks(
         on_step=lambda name, step: heard.append((name, step)),
         on_phase=lambda name, step, records: heard.append((name, step, records.height)),
     )
@@ -150,24 +149,24 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
         path.write_text(json.dumps(asdict(Progress(**values))))
 
     progress = Progress()
-    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    progress = relay_progress(tmp_path, spec, progress, hooks)
     assert heard == []  # nothing is there yet
     written(step=5, seconds=1.0, attempts=1)
-    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    progress = relay_progress(tmp_path, spec, progress, hooks)
     assert heard == [(spec.name, 5)]
     end = spec.settings.phase_end(0)
     written(step=end, phases=0, seconds=2.0, attempts=1)  # it evaluates, at the same step
-    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    progress = relay_progress(tmp_path, spec, progress, hooks)
     heard.clear()
     written(step=end, phases=1, seconds=3.0, attempts=1)
     before = progress
-    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    progress = relay_progress(tmp_path, spec, progress, hooks)
     assert progress == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
     records_schema().to_frame().write_parquet(CheckpointPaths(tmp_path, spec.name).records(0))
-    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    progress = relay_progress(tmp_path, spec, progress, hooks)
     assert heard == [(spec.name, end, 0)]
-    assert relay_progress(tmp_path, spec, progress, callbacks) == progress
+    assert relay_progress(tmp_path, spec, progress, hooks) == progress
     assert len(heard) == 1
 
 

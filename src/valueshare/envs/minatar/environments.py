@@ -43,7 +43,6 @@ class MinAtarEnvironments(Environments):
             [_group(name, share[names[share] == name], episode_limit) for name in dict.fromkeys(names[share].tolist())]
             for share in np.array_split(np.arange(self.count), shares)
         ]
-        self._sticky = STICKY
         self._all = np.ones(self.count, np.bool_)
         self._last = np.empty((self.count, *MINATAR_SHAPE), np.bool_)
         self._pool: ThreadPoolExecutor | None = None
@@ -80,9 +79,8 @@ class MinAtarEnvironments(Environments):
         self._futures = [self._pool.submit(self._advance, share, checked, mask, self._result) for share in self._shares]
 
     def receive(self) -> StepResult:
-        observation, reward, terminated, truncated, last = self._under_way(self._result)
-        self._wait(keep=True)
-        self._result = None
+        observation, reward, terminated, truncated, last = self._pending(self._result)
+        self._wait()
         final, ended = observation, terminated | truncated
         if ended.any():
             final = observation.copy()
@@ -100,14 +98,13 @@ class MinAtarEnvironments(Environments):
         self, share: list[Group], actions: NDArray[np.int64], active: NDArray[np.bool_], result: StepOutput
     ) -> None:
         for group in share:
-            group.step(group.states, group.rows, StepInput(actions, active, group.limit, self._sticky), result)
+            group.step(group.states, group.rows, StepInput(actions, active, group.limit, STICKY), result)
 
-    def _wait(self, keep: bool = False) -> None:
+    def _wait(self) -> None:
+        """Let a step that was sent end; its result is not kept here."""
         for future in self._futures:
             future.result()
-        self._futures = []
-        if not keep:
-            self._result = None
+        self._futures, self._result = [], None
 
 
 def _group(name: str, rows: NDArray[np.int64], episode_limit: int | None) -> Group:

@@ -34,8 +34,8 @@ class Stepper:
         self._action, self._stepped = arrays["action"], arrays["stepped"]
         self._counted, self._commands = arrays["counted"], arrays["commands"]
         self._episodes = TrainingEpisodes(environments.count)
-        self._counts = arrays["returns_done"], arrays["finished"]
-        self._episodes.returns_done, self._episodes.finished = self._counts
+        self._counts = arrays["return_sum"], arrays["episode_count"]
+        self._episodes.return_sum, self._episodes.episode_count = self._counts
         self._all = slice(0, environments.count)
         self._steps = 0
         self._takes_actions = False
@@ -45,7 +45,7 @@ class Stepper:
         self._takes_actions = seeds is not None
         if seeds is not None:
             self._result.observation[:] = self._environments.reset(seeds)
-            for sums in (self._episodes.running, *self._counts):
+            for sums in (self._episodes.episode_return, *self._counts):
                 sums.fill(0)
         self._action.fill(-1)
         fence()

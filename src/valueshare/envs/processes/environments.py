@@ -104,7 +104,7 @@ class EnvironmentProcess(Environments):
                 self.memory.arrays["stepped"][0] = self.requested % 2**32
                 self.memory.close()
 
-    def is_settled(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it has made all requested steps, or has ended and is closed."""
         if self._child is not None and self._child.has_ended():
             self.close()
@@ -133,19 +133,19 @@ class EnvironmentProcess(Environments):
         return 0 < (value - int(self.memory.arrays[word][0])) % 2**32 < 2**31  # modulo 2^32
 
 
-def drain(processes: Sequence[EnvironmentProcess]) -> None:
+def wait_until_idle(processes: Sequence[EnvironmentProcess]) -> None:
     """Wait until all have made the requested steps; those that cannot are ended.
 
     A step may depend on another process, so all of them have the same deadline.
     """
     until = time.perf_counter() + END_SECONDS
     try:
-        while [process for process in processes if not process.is_settled()]:
+        while [process for process in processes if not process.is_idle()]:
             if time.perf_counter() > until:
                 break
             time.sleep(PAUSE)
     finally:  # also where the wait is interrupted
         with ExitStack() as rest:
             for process in processes:
-                if not process.is_settled():
+                if not process.is_idle():
                     rest.callback(process.close)

@@ -23,8 +23,8 @@ def shared_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
         Field("stepped", (1,), word),  # steps whose results are written, modulo 2^32
         Field("counted", (1,), word),  # steps whose episodes are counted as well
         Field("commands", (1,), word),  # of the parent that are executed
-        Field("returns_done", (count,), np.dtype(np.float64)),  # since the last reset, as the next
-        Field("finished", (count,), np.dtype(np.int64)),
+        Field("return_sum", (count,), np.dtype(np.float64)),  # since the last reset, as the next
+        Field("episode_count", (count,), np.dtype(np.int64)),
     ]
 
 

@@ -9,6 +9,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
+from valueshare.schema import Manifest
 
 PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and is there too
 
@@ -29,10 +30,10 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     return plain
 
 
-def is_earlier_end(body: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
+def is_earlier_end(manifest: Manifest, wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
     """Whether a manifest is of the last phase of a run that was extended since: it has no replay to resume from."""
-    steps = body["fingerprint"].get("steps")
-    return steps in extended_from and body["phase"] + 1 == -(-steps // wanted["checkpoint_interval"])
+    steps = manifest.fingerprint.get("steps", 0)
+    return steps in extended_from and manifest.phase + 1 == -(-steps // wanted["checkpoint_interval"])
 
 
 def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int] = ()) -> None:

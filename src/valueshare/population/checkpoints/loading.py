@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import (
-    CheckpointPaths,
     Damaged,
-    phase_of,
     read_manifest,
     verify,
     verify_all,
 )
 from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
+from valueshare.records import CheckpointPaths
+from valueshare.schema import Manifest
 
 T = TypeVar("T")
 
@@ -28,19 +28,19 @@ class EndBeforeExtension(Exception):
 
 def latest_checkpoint(
     paths: CheckpointPaths, fingerprint: Mapping[str, Any], extended_from: Sequence[int] = ()
-) -> dict[str, Any] | None:
+) -> Manifest | None:
     """The manifest of the newest checkpoint whose every checksum is right; None where there is none at all.
 
     The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
     phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
     """
 
-    def verify_resumable(body: dict[str, Any]) -> dict[str, Any]:
-        check_fingerprint(body["fingerprint"], fingerprint, extended_from)
-        if is_earlier_end(body, fingerprint, extended_from):
+    def verify_resumable(manifest: Manifest) -> Manifest:
+        check_fingerprint(manifest.fingerprint, fingerprint, extended_from)
+        if is_earlier_end(manifest, fingerprint, extended_from):
             raise EndBeforeExtension
-        verify_all(paths, body)
-        return body
+        verify_all(paths, manifest)
+        return manifest
 
     return _newest(paths, verify_resumable)
 
@@ -51,9 +51,9 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
     A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
     """
 
-    def load(body: dict[str, Any]) -> T:
-        state = paths.state(body["phase"])
-        verify(state, body["state"][state.name])
+    def load(manifest: Manifest) -> T:
+        state = paths.state(manifest.phase)
+        verify(state, manifest.state[state.name])
         try:
             return read(state)
         except FileNotFoundError as error:
@@ -64,17 +64,17 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
 
 def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, extended_from: Sequence[int] = ()) -> int:
     """The number of phases before the one with which training resumes, by the manifests alone."""
-    for path in _manifests(paths):
+    for path in paths.manifests():
         with suppress(Damaged, InvalidInput):  # the population's worker reports it
-            body = read_manifest(path)
-            if not is_earlier_end(body, {"checkpoint_interval": checkpoint_interval}, extended_from):
-                return int(body["phase"]) + 1
+            manifest = read_manifest(path)
+            if not is_earlier_end(manifest, {"checkpoint_interval": checkpoint_interval}, extended_from):
+                return manifest.phase + 1
     return 0
 
 
-def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
+def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
-    manifests = _manifests(paths)
+    manifests = paths.manifests()
     damaged = False
     for path in manifests:
         try:
@@ -82,7 +82,7 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
         except EndBeforeExtension:
             continue
         except Damaged as damage:
-            if _manifests(paths)[:1] != manifests[:1]:  # training has replaced them since
+            if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
                 return _newest(paths, load)
             damaged = True
             then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
@@ -90,9 +90,3 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
     if damaged:
         raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
     return None
-
-
-def _manifests(paths: CheckpointPaths) -> list[Path]:
-    """The manifests that are there, newest first."""
-    manifests = paths.checkpoints.glob("checkpoint-*.json")
-    return sorted(manifests, key=lambda path: phase_of(path.name) or 0, reverse=True)

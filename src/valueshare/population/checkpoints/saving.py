@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import msgspec
 import polars as pl
 import torch
 from torch import Tensor
@@ -13,17 +14,23 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files, remove_temporary_files
 from valueshare.population.checkpoints.files import (
-    OWN_NAMES,
-    CheckpointPaths,
     Damaged,
     is_whole,
     needed_files,
-    phase_of,
     read_manifest,
 )
-from valueshare.records import write_table
+from valueshare.records import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    RECORDS,
+    CheckpointPaths,
+    manifest_name,
+    phase_of,
+    write_table,
+)
 from valueshare.replay.packing import FrameFile
-from valueshare.schema import FORMAT, body_checksum
+from valueshare.schema import FORMAT, Manifest, Segment, body_checksum
+from valueshare.text import resume_command
 
 _DTYPES = {  # as safetensors names them
     torch.float64: "F64",
@@ -61,27 +68,28 @@ def save(
     `delta` is None for the last phase of a run. Segments of replay that end before the oldest live
     transition are done with.
     """
-    refuse_links(paths.root, f"checkpoints/{paths.name}", f"records/{paths.records(phase).name}")
+    refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", f"{RECORDS}/{paths.records(phase).name}")
     with _all_or_nothing(paths, phase):
         before = _manifest_before(paths, phase)
-        for directory in (paths.checkpoints, paths.root / "records"):
+        for directory in (paths.checkpoints, paths.root / RECORDS):
             directory.mkdir(parents=True, exist_ok=True)
-        earlier = {"records": {}, "segments": []} if before is None else before
-        segments: list[dict[str, Any]] = []
+        earlier_segments, earlier_records = ([], {}) if before is None else (before.segments, before.records)
+        segments = []
         if delta is not None:
-            live = [segment for segment in earlier["segments"] if segment["end"] > delta.oldest]
-            segments = [*live, _write_replay(paths, phase, delta)]
-        body = {
-            "format": FORMAT,
-            "phase": phase,
-            "fingerprint": fingerprint,
-            "state": {paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
-            "segments": segments,
-            "records": {**earlier["records"], paths.records(phase).name: write_table(paths.records(phase), records)},
-        }
+            segments = [segment for segment in earlier_segments if segment.end > delta.oldest]
+            segments.append(_write_replay(paths, phase, delta))
+        manifest = Manifest(
+            format=FORMAT,
+            phase=phase,
+            fingerprint=dict(fingerprint),
+            state={paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
+            segments=segments,
+            records={**earlier_records, paths.records(phase).name: write_table(paths.records(phase), records)},
+        )
+        body = msgspec.to_builtins(manifest)
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
         atomic_write(paths.manifest(phase), [text.encode()])
-    kept = [manifest for manifest in (before, body) if manifest is not None]
+    kept = [manifest] if before is None else [before, manifest]
     remove_files(paths.checkpoints, _unneeded(paths, kept))
 
 
@@ -90,10 +98,9 @@ def remove_partial_files(paths: CheckpointPaths) -> None:
 
     Only for the population's one writer.
     """
-    refuse_links(paths.root, f"checkpoints/{paths.name}", "records")
-    records = re.compile(rf"{re.escape(paths.name)}-\d{{6,}}\.parquet", re.ASCII)
-    remove_temporary_files(paths.checkpoints, OWN_NAMES)
-    remove_temporary_files(paths.root / "records", records)
+    refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", RECORDS)
+    remove_temporary_files(paths.checkpoints, CHECKPOINT_FILE)
+    remove_temporary_files(paths.root / RECORDS, re.compile(paths.records_pattern, re.ASCII))
 
 
 def remove_old(paths: CheckpointPaths, last: int) -> None:
@@ -111,7 +118,7 @@ def remove_old(paths: CheckpointPaths, last: int) -> None:
         remove_files(paths.checkpoints, unneeded)
 
 
-def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | None:
+def _manifest_before(paths: CheckpointPaths, phase: int) -> Manifest | None:
     """The manifest of the phase before; None for the first phase."""
     if phase == 0:
         return None
@@ -119,19 +126,19 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
         return read_manifest(paths.manifest(phase - 1))
     except Damaged as damage:
         raise InvalidInput(
-            f"the checkpoint before this one was damaged meanwhile ({damage}): valueshare resume "
-            f"{paths.root} resumes from the last one that is whole"
+            f"the checkpoint before this one was damaged meanwhile ({damage}): "
+            f"{resume_command(paths.root)} resumes from the last one that is whole"
         ) from damage
 
 
-def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> dict[str, Any]:
-    """Write the transitions of a phase; return the manifest's entry for the segment."""
+def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> Segment:
+    """Write the files of a segment of replay; return its entry in the manifest."""
     digest = atomic_write(paths.replay(phase), safetensors_bytes(delta.columns))
     frames: dict[str, str] = {}
     for number, file in enumerate(delta.frames):
         path = paths.frames(phase, number)
         frames[path.name] = atomic_write(path, safetensors_bytes(file._asdict()))
-    return {"file": paths.replay(phase).name, "digest": digest, "end": delta.end, "frames": frames}
+    return Segment(paths.replay(phase).name, digest, delta.end, frames)
 
 
 @contextmanager
@@ -146,10 +153,10 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
         raise DiskFull(error.errno, reason) from error
 
 
-def _unneeded(paths: CheckpointPaths, kept: list[dict[str, Any]]) -> Callable[[str], bool]:
+def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:
     """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
-    names = {paths.manifest(body["phase"]).name for body in kept}
-    names |= {name for body in kept for name in needed_files(body)}
+    names = {manifest_name(manifest.phase) for manifest in kept}
+    names |= {name for manifest in kept for name in needed_files(manifest)}
     return lambda name: phase_of(name) is not None and name not in names
 
 

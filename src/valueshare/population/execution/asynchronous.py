@@ -8,7 +8,7 @@ own speed, and the time this thread takes between two launches delays no group.
 from functools import partial
 
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.processes.environments import EnvironmentProcess, drain
+from valueshare.envs.processes.environments import EnvironmentProcess, wait_until_idle
 from valueshare.population.execution.cuda_driver import stream_wait_value
 from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.groups import Group, GroupedPopulation, store_last_step
@@ -25,7 +25,7 @@ def run_asynchronously(
 ) -> None:
     """The steps of all groups, after `streams.begin`."""
     pairs = [(group, _process(group)) for group in grouped.groups]
-    counts = "returns_done", "finished"
+    counts = "return_sum", "episode_count"
     before = [[process.memory.arrays[name].copy() for name in counts] for _, process in pairs]
     settings, on_cuda = grouped.population.settings, grouped.population.device.type == "cuda"
     try:
@@ -57,12 +57,12 @@ def run_asynchronously(
                 process.wait(process.requested - ahead, partial(on_step, t))
     finally:
         streams.switch(None)
-        drain([process for _, process in pairs])
+        wait_until_idle([process for _, process in pairs])
     if episodes is not None:
-        for (group, process), (returns_done, finished) in zip(pairs, before, strict=True):
+        for (group, process), (return_sum, episode_count) in zip(pairs, before, strict=True):
             counted = process.memory.arrays
-            episodes.returns_done[group.agents] += counted["returns_done"] - returns_done
-            episodes.finished[group.agents] += counted["finished"] - finished
+            episodes.return_sum[group.agents] += counted["return_sum"] - return_sum
+            episodes.episode_count[group.agents] += counted["episode_count"] - episode_count
 
 
 def _update(grouped: GroupedPopulation, streams: Streams, t: int) -> None:

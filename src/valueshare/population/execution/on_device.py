@@ -80,8 +80,8 @@ class DeviceExecutor:
         if self.population.device.type == "cuda":
             torch.cuda.current_stream(self.population.device).synchronize()  # other programs of JAX may follow
         if episodes is not None:
-            episodes.returns_done += self._returns.cpu().numpy()
-            episodes.finished += self._finished.cpu().numpy()
+            episodes.return_sum += self._returns.cpu().numpy()
+            episodes.episode_count += self._finished.cpu().numpy()
 
     def update(self, t: int) -> None:
         """The updates that are due at step t."""

@@ -14,15 +14,23 @@ from pathlib import Path
 
 from valueshare.errors import InvalidInput
 from valueshare.files import atomic_write
-from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
-from valueshare.records import PROGRESS, read_progress
+from valueshare.records import (
+    AGENTS,
+    CHECKPOINTS,
+    MANIFEST,
+    PROGRESS,
+    RECORDS,
+    CheckpointPaths,
+    phase_of,
+    read_progress,
+)
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import PARTIAL, Store, Unreachable
 from valueshare.schema import CONFIG, Invalid, Progress, json_object, validate_as
 
 Wanted = Callable[[str], bool]
 
-AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
+PROVENANCE = "provenance.json"
 FIRST_SENT = (AGENTS, PROVENANCE)  # of a new run, before its configuration
 PLAN_FILES = (CONFIG, AGENTS)
 PROGRESS_SECONDS = 5.0  # between reads of remote progress
@@ -31,12 +39,12 @@ PROGRESS_SECONDS = 5.0  # between reads of remote progress
 _PLAIN = re.compile(r"(?!\.\.?(/|$))[\w.+,=@ -]+(/(?!\.\.?(/|$))[\w.+,=@ -]+)*")
 # The files that reading a run needs, at any depth: all but states and replay.
 _METADATA = re.compile(
-    r"(.*/)?((config|provenance|summary)\.json|agents\.parquet|records/[^/]+\.parquet"
-    rf"|checkpoints/[^/]+/checkpoint-\d+\.json|{PROGRESS}/[^/]+\.json)"
+    rf"(.*/)?((config|provenance|summary)\.json|{re.escape(AGENTS)}|{RECORDS}/[^/]+\.parquet"
+    rf"|{CHECKPOINTS}/[^/]+/{MANIFEST}|{PROGRESS}/[^/]+\.json)"
 )
 _CHANGING = re.compile(rf"(.*/)?(provenance\.json|{PROGRESS}/[^/]+\.json)")
 _PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # of one population
-_MANIFEST = re.compile(r".*/checkpoint-\d+\.json")
+_MANIFEST = re.compile(rf".*/{MANIFEST}")
 _SCRATCH = (PARTIAL, ".lock", ".unsent")
 
 
@@ -109,7 +117,7 @@ class Copy:
 
         self.pull(wanted)
         if self.is_remote:
-            self.store.delete_partial_files(f"checkpoints/{population}")
+            self.store.delete_partial_files(f"{CHECKPOINTS}/{population}")
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
@@ -117,7 +125,7 @@ class Copy:
             return
         belongs, paths = _of_population(population), CheckpointPaths(self.folder, population)
         self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
-        phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]
+        phases = [phase_of(path.name) or 0 for path in paths.manifests()]
         if phases and not any(paths.state(phase).is_file() for phase in phases):
             raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
 
@@ -179,12 +187,14 @@ class Copy:
 
     def _get_phase(self, population: str, phase: int) -> bool:
         """Download the records of a phase, and its manifest if it is still there; False without records."""
-        records = f"records/{population}-{phase:06d}.parquet"
-        if not self.store.get(records, self.folder / records):
+        paths = CheckpointPaths(self.folder, population)
+        if not self._get(paths.records(phase)):
             return False
-        manifest = f"checkpoints/{population}/checkpoint-{phase:06d}.json"
-        self.store.get(manifest, self.folder / manifest)
+        self._get(paths.manifest(phase))
         return True
+
+    def _get(self, path: Path) -> bool:
+        return self.store.get(str(path.relative_to(self.folder)), path)
 
     def has_unsent(self) -> bool:
         """Whether a finished phase is here and not at the URL yet."""
@@ -196,17 +206,14 @@ class Copy:
 
 
 def _of_population(population: str) -> Wanted:
-    name = re.escape(population)
-    pattern = re.compile(
-        rf"records/{name}-\d{{6,}}\.parquet|{PROGRESS}/{name}\.json"
-        rf"|checkpoints/{name}/[^/]+\.(json|safetensors)"
-    )
+    name, records = re.escape(population), CheckpointPaths(Path(), population).records_pattern
+    pattern = re.compile(rf"{RECORDS}/{records}|{PROGRESS}/{name}\.json|{CHECKPOINTS}/{name}/[^/]+\.(json|safetensors)")
     return lambda name: pattern.fullmatch(name) is not None
 
 
 def _phase(name: str) -> int:
     """The phase of a checkpoint's file; -1 for records and progress, which stay."""
-    phase = phase_of(Path(name).name) if name.startswith("checkpoints/") else None
+    phase = phase_of(Path(name).name) if name.startswith(f"{CHECKPOINTS}/") else None
     return -1 if phase is None else phase
 
 

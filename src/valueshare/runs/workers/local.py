@@ -26,7 +26,7 @@ from valueshare.runs.shards import balanced, estimated_cost, longest_first
 from valueshare.runs.storage.copies import finished_phases
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
-from valueshare.text import pluralize
+from valueshare.text import pluralize, resume_command
 
 POLL_SECONDS = 0.1
 
@@ -61,19 +61,19 @@ class LocalLauncher(Launcher):
     def split(self, plan: Plan) -> Plan:
         return split(plan, self._most_agents)
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         for name in plan.populations:
             task = Task(str(folder), name, plan.device, execution.threads, execution.groups, execution.url)
             try:
-                finished = run_population(task, callbacks, execution.network, plan)
+                finished = run_population(task, hooks, execution.network, plan)
             except (MemoryError, RuntimeError) as error:  # PyTorch raises the latter
                 if not is_out_of_memory(error):
                     raise
                 raise InvalidInput(
                     f"memory ran out (planned: {self._memory}): {first_line(error)}; {finished_phases(folder)}: "
-                    f"free some, then valueshare resume {folder}"
+                    f"free some, then {resume_command(folder)}"
                 ) from error
-            callbacks.on_end(name, Outcome(finished))
+            hooks.on_end(name, Outcome(finished))
             if not finished:
                 return
 
@@ -119,7 +119,7 @@ class ProcessLauncher(Launcher):
         """Split populations that are too large to keep all workers busy to the end."""
         return balanced(split(plan, self._most_agents), self._workers)
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         specs, where = plan.populations, str(folder.resolve())
         workers = min(self._workers, len(specs))
         threads = execution.threads or max(1, available_cores() // workers)
@@ -131,16 +131,16 @@ class ProcessLauncher(Launcher):
                 while waiting and len(running) < workers:
                     name = waiting.pop(0)
                     if is_population_finished(folder, specs[name]):
-                        callbacks.on_end(name, Outcome(finished=True))
+                        hooks.on_end(name, Outcome(finished=True))
                         continue
                     task = Task(where, name, plan.device, threads, execution.groups, execution.url)
                     running[name] = Child(worker.__name__, task.to_json())
                 ended = [name for name, process in running.items() if process.has_ended()]
                 for name in running:
-                    progress[name] = relay_progress(folder, specs[name], progress[name], callbacks)
+                    progress[name] = relay_progress(folder, specs[name], progress[name], hooks)
                 for name in ended:
-                    callbacks.on_end(name, _outcome(running.pop(name)))
-                if callbacks.should_stop():
+                    hooks.on_end(name, _outcome(running.pop(name)))
+                if hooks.should_stop():
                     return
                 time.sleep(POLL_SECONDS)
         finally:  # an unfinished phase leaves no trace

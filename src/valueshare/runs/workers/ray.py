@@ -145,7 +145,7 @@ class RayLauncher(Launcher):
         wall = end_times([left[name] for name in longest_first(left)], slots)[-1]
         return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
-    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: ProgressHooks) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         ray, slot, specs, url = self._ray, self._slot(plan), plan.populations, execution.url
         seconds = {name: s.agent_steps / self._rates.get(name, 1.0) for name, s in specs.items()}
         remote = ray.remote(worker.work)
@@ -167,14 +167,14 @@ class RayLauncher(Launcher):
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
                 copy.pull_progress(at_once=bool(done))
                 for name in tasks.values():
-                    progress[name] = relay_progress(folder, specs[name], progress[name], callbacks)
+                    progress[name] = relay_progress(folder, specs[name], progress[name], hooks)
                     lost = progress[name].attempts - before[name].attempts - 1
                     if lost > noted[name]:
                         noted[name] = lost
-                        callbacks.on_note(f"{name} was lost and resumes from its last checkpoint")
+                        hooks.on_note(f"{name} was lost and resumes from its last checkpoint")
                 for ref in done:
-                    callbacks.on_end(tasks.pop(ref), self._outcome(ref))
-                if callbacks.should_stop():
+                    hooks.on_end(tasks.pop(ref), self._outcome(ref))
+                if hooks.should_stop():
                     break
         finally:
             for ref in tasks:  # at once: an unfinished phase leaves no trace

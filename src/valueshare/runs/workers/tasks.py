@@ -14,11 +14,10 @@ import msgspec
 import polars as pl
 
 from valueshare.population.agents import SCHEMA
-from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
-from valueshare.records import read_progress
+from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs.execution import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
@@ -54,7 +53,7 @@ class Task:
 
 def run_population(
     task: Task,
-    callbacks: ProgressHooks = ProgressHooks(),  # noqa: B008 (immutable)
+    hooks: ProgressHooks = ProgressHooks(),  # noqa: B008 (immutable)
     network: NetworkFactory | None = None,
     plan: Plan | None = None,
 ) -> bool:
@@ -77,15 +76,15 @@ def run_population(
             copy.push_progress(spec.name)
 
         def on_step(step: int) -> None:
-            if progress.is_due() or callbacks.is_due():
-                callbacks.on_step(spec.name, step)
+            if progress.is_due() or hooks.is_due():
+                hooks.on_step(spec.name, step)
                 if progress.is_due():
                     write_progress(step)
 
         def on_phase(report: PhaseReport) -> None:
             copy.push_population(spec.name)
             write_progress(report.step, report.phase + 1)
-            callbacks.on_phase(spec.name, report.step, report.records)
+            hooks.on_phase(spec.name, report.step, report.records)
 
         busy = f"{spec.name} of {folder} is being trained by another process: let it end"
         with locked(progress_lock(folder, spec.name), busy, LOCK_WAIT_SECONDS):
@@ -107,13 +106,13 @@ def run_population(
                 groups=None if task.groups is None else min(task.groups, spec.agents.height),
                 on_phase=on_phase,
                 on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
-                should_stop=callbacks.should_stop,
+                should_stop=hooks.should_stop,
                 on_step=on_step,
                 extended_from=spec.extended_from,
             ).finished
 
 
-def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: ProgressHooks) -> Progress:
+def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: ProgressHooks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
     if msgspec.structs.replace(now, seconds=before.seconds) == before:
@@ -124,9 +123,9 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbac
     except (OSError, pl.exceptions.PolarsError):
         return before  # not visible from here yet
     for phase, records in enumerate(new, before.phases):
-        callbacks.on_phase(spec.name, spec.settings.phase_end(phase), records)
+        hooks.on_phase(spec.name, spec.settings.phase_end(phase), records)
     if now.step != spec.settings.phase_end(max(0, now.phases - 1)):
-        callbacks.on_step(spec.name, now.step)
+        hooks.on_step(spec.name, now.step)
     return now
 
 
