@@ -74,13 +74,13 @@ def _adam(
     """Agents `first` to `last - 1` of [P, N]."""
     for agent in range(first, last):
         if active[agent]:
-            alpha, eps_hat = rate[agent], eps_hat[agent]
+            alpha, epsilon = rate[agent], eps_hat[agent]
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
                 mean = m[agent, i] + one_minus_beta1 * (gradient - m[agent, i])
                 square = beta2 * v[agent, i] + one_minus_beta2 * (gradient * gradient)
                 m[agent, i], v[agent, i] = mean, square
-                p[agent, i] -= alpha * mean / (np.sqrt(square) + eps_hat)
+                p[agent, i] -= alpha * mean / (np.sqrt(square) + epsilon)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -98,7 +98,7 @@ def _rmsprop(
     epsilon: Any,
 ) -> None:
     """Agents `first` to `last - 1` of [P, N]."""
-    zero = epsilon - epsilon  # of the type of p
+    zero = epsilon - epsilon  # has the type of p
     for agent in range(first, last):
         if active[agent]:
             alpha = step_size[agent]
