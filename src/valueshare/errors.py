@@ -1,6 +1,6 @@
 """The exceptions that end a command with one line, and other exceptions in one line.
 
-One is for input that its author can fix, one for environments that fail.
+`InvalidInput` is for input that its author can fix; the others are for environments and callbacks that fail.
 """
 
 import traceback
@@ -13,8 +13,12 @@ class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.
 
     The command line prints it as one line and exits with 2. Everything else that is raised, but for
-    `EnvironmentFailed`, is a defect of this package or of the machine, and keeps its traceback.
+    `EnvironmentFailed` and `CallbackFailed`, is a defect of this package or of the machine, and keeps its traceback.
     """
+
+
+class InvalidSetting(InvalidInput):
+    """A setting is wrong. The message names settings as Python does; the command line writes them as options."""
 
 
 class EnvironmentFailed(RuntimeError):

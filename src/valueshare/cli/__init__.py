@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)
     except InvalidInput as error:
-        exit_with(with_options(str(error)), 2)
+        exit_with(with_options(error), 2)
     except (EnvironmentFailed, CallbackFailed) as error:
         exit_with(str(error), 1)
     except (KeyboardInterrupt, Stopped) as stop:

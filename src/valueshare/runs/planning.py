@@ -12,7 +12,7 @@ from torch import nn
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.minatar import is_minatar
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
 from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
@@ -104,7 +104,7 @@ def _environment(
     if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
         if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"clip_rewards = {overrides['clip_rewards']}: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
@@ -186,7 +186,7 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
         shown = ", ".join(f"{one}" for one in as_list(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
 

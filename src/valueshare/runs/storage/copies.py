@@ -41,7 +41,8 @@ def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
         try:
             yield copy
         except InvalidInput as error:
-            raise InvalidInput(_renamed(str(error), copy)) from error
+            error.args = (_renamed(str(error), copy),)
+            raise
         except OSError as error:
             message = _renamed(error.strerror or str(error), copy)
             if keep and copy.has_unsent():
