@@ -16,6 +16,7 @@ import polars as pl
 from valueshare.errors import InvalidInput, first_line
 from valueshare.files import open_regular
 from valueshare.host_memory import UNITS, byte_count, format_bytes, free_bytes
+from valueshare.integers import ceil_div
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
@@ -139,4 +140,4 @@ def _check_columns(file: Path, count: int) -> None:
 def _rounded(count: int) -> str:
     """A size that is enough, as the option takes it."""
     unit = "GB" if count >= UNITS["GB"] else "MB"
-    return f"{-(-count // UNITS[unit])}{unit}"
+    return f"{ceil_div(count, UNITS[unit])}{unit}"

@@ -44,6 +44,7 @@ from valueshare.envs.emulators import (
 )
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
+from valueshare.integers import ceil_div
 
 
 def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int | None = None) -> EnvironmentSpec:
@@ -271,7 +272,7 @@ class AtariEnvironments(Environments):
 
 def _share(threads: int, size: int, total: int) -> int:
     """Threads of a group: its part of all, rounded up so that no core is without one."""
-    return min(size, -(-threads * size // total))
+    return min(size, ceil_div(threads * size, total))
 
 
 def _distinct(games: Sequence[AtariGame]) -> list[AtariGame]:

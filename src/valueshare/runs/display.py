@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from valueshare.integers import round_up
 from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
 from valueshare.text import pluralize
@@ -96,7 +97,7 @@ class Display:
         if name not in self._compiling:
             return
         settings = self._specs[name].settings
-        due = max(settings.first_update, -(-step // settings.update_interval) * settings.update_interval)
+        due = max(settings.first_update, round_up(step, settings.update_interval))
         due = step if due >= settings.steps else due  # no update is left, and acting compiles alone
         if step >= self._compiled_at.setdefault(name, due + 1):
             self._compiling.remove(name)

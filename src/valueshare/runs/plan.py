@@ -15,6 +15,7 @@ from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.integers import ceil_div
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -136,7 +137,7 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
     for name, unsplit in plan.unsplit_populations.items():
         agents = unsplit.agents.height
         largest = limit if isinstance(limit, int) else limit.get(name, agents)
-        count = max(chunks.get(name, 1), -(-agents // largest))
+        count = max(chunks.get(name, 1), ceil_div(agents, largest))
         if count > 1:
             chunks[name] = count
     return replace(plan, chunks=chunks)
