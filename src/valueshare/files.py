@@ -123,6 +123,11 @@ def write_json(path: Path, values: Any) -> str:
     return atomic_write(path, [text.encode()])
 
 
+def cache_folder(name: str) -> Path:
+    """The folder for files of that kind which can be made again (XDG_CACHE_HOME)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "valueshare" / name
+
+
 def file_digest(path: Path) -> str:
     """The checksum of a file as it is now; that of `atomic_write` if nothing changed it."""
     with open_regular(path) as file:

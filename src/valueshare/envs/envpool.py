@@ -34,7 +34,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import encoded
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.extras import importing
 from valueshare.host_memory import return_freed_memory
 
@@ -193,8 +193,7 @@ def _pool_spec(env_id: str) -> Any:
     try:
         return _envpool().make_spec(split_bins(env_id).env_id)
     except (ImportError, RuntimeError) as reason:  # some families need libraries of the system
-        line = " ".join(str(reason).split())
-        raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {line}") from reason
+        raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {one_line(reason)}") from reason
 
 
 @contextmanager

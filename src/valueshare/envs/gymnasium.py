@@ -28,7 +28,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import one_hot
-from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
+from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed, one_line
 
 TRIED_ACTIONS = 16
 STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # of a step
@@ -228,14 +228,13 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
                 f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "
                 "folder, write PYTHONPATH=. before the command"
             ) from reason
-        line = " ".join(str(reason).split())
-        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
+        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {one_line(reason)}") from reason
     except RAISED as error:
         raise _failed(env_id, "constructor", error) from error
 
 
 def _shown(value: object) -> str:
-    return " ".join(repr(value).split())[:60]
+    return one_line(repr(value))[:60]
 
 
 def _is_flag(value: object) -> bool:

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +23,7 @@ from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, 
 from valueshare.envs.minatar import MINATAR_SHAPE, STICKY, game_limit, is_minatar, minatar_spec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import importing, install_command
+from valueshare.files import cache_folder
 
 _log = logging.getLogger(__name__)
 
@@ -262,8 +262,7 @@ def _jax() -> Any:
     with importing("JAX", "jax"):
         import jax
     if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # to compile takes up to a minute
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-        config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
+        config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
     return jax
 
 

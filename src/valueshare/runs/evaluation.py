@@ -23,7 +23,7 @@ from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
-from valueshare.runs.policies import check_network_factory, read_newest, stored_weights
+from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
@@ -196,11 +196,8 @@ def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None)
     if agents is None:
         return plan.agents
     wanted = {as_int("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
-    numbers = plan.agents["agent"].to_list()
-    if unknown := sorted(wanted - set(numbers)):
-        raise InvalidInput(
-            f"there is no agent {unknown[0]} in {folder}: its agents are {min(numbers)} to {max(numbers)}"
-        )
+    if unknown := sorted(wanted - set(plan.agents["agent"])):
+        raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
         raise InvalidInput("no agents are given: write at least one number, or leave agents out for all")
     return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))
