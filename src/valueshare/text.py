@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
-# In the order of the paper's table.
+# The algorithms of `learning.algorithms.ALGORITHMS`, here because the command line starts without PyTorch. In the
+# order of the paper's table.
 ALGORITHM_NAMES = {
     "dqn": "DQN",
     "dueling-dqn": "Dueling DQN",
@@ -102,6 +103,11 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = str.rjust if right else str.ljust
     return ["  ".join([row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def algorithm_name(given: str) -> str:
+    """The name of an algorithm as it is stored: ib-dqn for IB-DQN and IB_DQN."""
+    return given.lower().replace("_", "-")
 
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:

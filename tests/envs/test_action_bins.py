@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import envpool
 import gymnasium
 import numpy as np
 import pytest
@@ -14,9 +13,12 @@ from valueshare.cli import main
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import as_keys, mix_to_int32
+from valueshare.envs.envpool import _envpool
 from valueshare.errors import InvalidInput
 from valueshare.population.presets import generic, lunarlander, preset_for
 from valueshare.runs.run_folder import open_plan
+
+envpool = _envpool()  # imported directly, it would leave the tests after this one a Matplotlib folder in /tmp
 
 LANDER = "LunarLanderContinuous-v3"
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-import envpool
 import gymnasium
 import numpy as np
 import pytest
@@ -15,6 +14,9 @@ from numpy.typing import NDArray
 
 from valueshare.envs import Environments, StepResult, make_environments
 from valueshare.envs.base import Backend, mix_to_int32
+from valueshare.envs.envpool import _envpool
+
+envpool = _envpool()  # imported directly, it would leave the tests after this one a Matplotlib folder in /tmp
 
 CASES: list[tuple[Backend, str]] = [
     ("envpool", "LunarLander-v3"),

@@ -15,10 +15,14 @@ from valueshare.learning.algorithms import (
     QuantileCounts,
     Taus,
     draw_taus,
+    setting_readers,
+    unread_settings,
 )
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population.settings import PER_AGENT, SETTINGS
 from valueshare.replay.transitions import Batch
+from valueshare.text import ALGORITHM_NAMES
 
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
@@ -57,7 +61,7 @@ def batch_of(seed: int = 0, image: bool = False) -> Batch:
 
 
 def taus_of(algorithm: str) -> Taus | None:
-    return draw_taus(KEYS, 3, B, SAMPLES if ALGORITHMS[algorithm].quantile_counts.learn else QuantileCounts())
+    return draw_taus(KEYS, 3, B, SAMPLES if ALGORITHMS[algorithm].is_quantile else QuantileCounts())
 
 
 def row(batch: Batch, i: int) -> Batch:
@@ -228,8 +232,19 @@ def test_double_targets_differ_from_single_ones_where_the_networks_disagree() ->
     assert 3 < sum(disagree) < P * B
 
 
+def test_the_command_line_knows_every_algorithm() -> None:
+    assert set(ALGORITHM_NAMES) == set(ALGORITHMS)
+
+
+def test_algorithms_read_settings_that_exist() -> None:
+    assert set(setting_readers()) <= {"k", *SETTINGS}
+    assert {name: unread_settings(name) & set(PER_AGENT) for name in ("dqn", "rdq")} == {"dqn": {"beta"}, "rdq": set()}
+    assert "kappa" in unread_settings("ib-dqn")
+    assert unread_settings("ib-iqn") == {"beta"}
+
+
 def test_what_may_share_a_population() -> None:
-    families: dict[str, list[str]] = {}
+    families: dict[object, list[str]] = {}
     for name, algorithm in ALGORITHMS.items():
         families.setdefault(algorithm.architecture, []).append(name)
     assert sorted(families.values()) == [
@@ -240,7 +255,7 @@ def test_what_may_share_a_population() -> None:
         ["rdq"],
     ]
     for names in families.values():
-        values = [ALGORITHMS[name]._replace(uses_k=False) for name in names]
+        values = [ALGORITHMS[name]._replace(reads=()) for name in names]
         assert all(value == values[0] for value in values)  # one loss, one network
 
 

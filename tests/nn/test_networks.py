@@ -30,7 +30,7 @@ def inputs(algorithm: str, shape: Sequence[int], leading: tuple[int, ...], n: in
     if len(shape) == 3:
         observation = (observation * 255).to(torch.uint8)
     tau = torch.rand(*leading, n, generator=generator)
-    return [observation, tau] if ALGORITHMS[algorithm].quantile_counts.learn else [observation]
+    return [observation, tau] if ALGORITHMS[algorithm].is_quantile else [observation]
 
 
 def state(network: nn.Module) -> dict[str, Any]:

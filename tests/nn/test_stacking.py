@@ -25,7 +25,7 @@ def test_every_agent_gets_what_its_own_module_returns(name: str) -> None:
     modules = networks(name)
     obs = torch.randn(AGENTS, BATCH, 6)
     inputs = [obs]
-    if ALGORITHMS[name].quantile_counts.learn:
+    if ALGORITHMS[name].is_quantile:
         inputs.append(torch.rand(AGENTS, BATCH, QUANTILES))
     network = stacked_network(modules[0].to("cpu"))
     assert network is not None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, populations
 from valueshare.population.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.settings import AgentSettings, TrainingSettings
@@ -35,6 +37,29 @@ def test_only_rdq_is_there_once_for_each_beta() -> None:
     assert table.filter(algorithm="rdq").height == 8
     with pytest.raises(InvalidInput, match="names an agent twice"):
         agent_table("A", "dqn", seeds=[0], agent_settings=[own[0], own[0]])
+
+
+def test_losses_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    dqn = ALGORITHMS["dqn"]
+    for name in ("first", "second"):  # a partial has no name at all
+        monkeypatch.setitem(ALGORITHMS, name, dqn._replace(loss=partial(dqn.loss)))
+    table = agent_table("CartPole-v1", ["dqn", "first", "second", "ib-dqn"], seeds=[0])
+    assert [group["algorithm"].to_list() for group in populations(table)] == [["dqn", "ib-dqn"], ["first"], ["second"]]
+
+
+def test_a_setting_that_an_algorithm_does_not_read_adds_no_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "patient", ALGORITHMS["dqn"]._replace(reads=("discount",)))
+    settings = [AgentSettings(discount=discount, step_size=step) for discount in (0.9, 0.99) for step in (1e-3, 1e-4)]
+    table = agent_table("CartPole-v1", ["dqn", "patient"], seeds=[0], agent_settings=settings)
+    columns = ["algorithm", "discount", "step_size"]
+    assert table.select(columns).rows() == [
+        ("dqn", 0.9, 1e-3),
+        ("dqn", 0.9, 1e-4),
+        ("patient", 0.9, 1e-3),
+        ("patient", 0.9, 1e-4),
+        ("patient", 0.99, 1e-3),
+        ("patient", 0.99, 1e-4),
+    ]
 
 
 def test_populations_share_environment_network_and_loss() -> None:

@@ -28,7 +28,7 @@ def learned_values(agents: pl.DataFrame, settings: TrainingSettings) -> np.ndarr
     trained = train_population(agents, settings)
     population = trained.population
     observation = torch.eye(STATES).expand(population.size, -1, -1)
-    tau = acting_taus(population.keys.measure, torch.tensor(0), STATES, population.algorithm.quantile_counts)
+    tau = acting_taus(population.keys.measure, torch.tensor(0), STATES, population.quantile_counts)
     q: np.ndarray = population.q_values(trained.state.online, observation, tau).detach().numpy()
     return q
 

@@ -59,7 +59,7 @@ def plain_loop(table: pl.DataFrame) -> State:
             state.replay,
             actions,
             torch.from_numpy(result.reward),
-            torch.where(torch.from_numpy(result.terminated), 0.0, population.hyperparameters.discount),
+            torch.where(torch.from_numpy(result.terminated), 0.0, population.hyperparameters["discount"]),
             torch.from_numpy(np.array(result.final_observation)),
             torch.from_numpy(result.terminated | result.truncated),
             observation,

@@ -103,6 +103,15 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
     assert_same(frames, stacks)
 
 
+def test_an_extended_run_of_stacks_is_a_run_of_that_length(tmp_path: Path) -> None:
+    # Phases of five steps begin new episodes: more often than every 128 steps.
+    short = dataclasses.replace(SETTINGS, checkpoint_interval=5, replay_capacity=1_000)
+    long = dataclasses.replace(short, steps=300)
+    assert train(settings=short, directory=tmp_path).finished
+    extended = train(settings=long, directory=tmp_path, extended_from=[short.steps])
+    assert_same(extended, train(settings=long))
+
+
 @pytest.mark.parametrize(
     ("place", "delayed"),
     [

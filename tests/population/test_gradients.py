@@ -66,7 +66,7 @@ def module_of(population: Population, weights: dict[str, torch.Tensor], agent: i
 def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reduction: str) -> None:
     population, state = a_population(algorithm, reduction)
     batch = a_batch()
-    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.quantile_counts)
+    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.quantile_counts)
     gradients, (losses, _) = gradients_and_losses(population, state, batch, taus)
 
     for p in range(AGENTS):
@@ -82,7 +82,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
             lambda obs, tau, m=online: call(m, obs, tau),
             lambda obs, tau, m=target: call(m, obs, tau),
             Batch(*(x[p] for x in batch)),
-            LossSettings(beta=population.hyperparameters.beta[p], kappa=SETTINGS.kappa),
+            LossSettings(beta=population.hyperparameters["beta"][p], kappa=SETTINGS.kappa),
             None if taus is None else Taus(*(x[p] for x in taus)),
         )
         reduced = loss.mean() if reduction == "mean" else loss.sum()
@@ -98,7 +98,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
 def test_compiled_and_eager_code_differentiate_the_same_way(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`torch.func.grad`, which the compiler traces, and `torch.autograd.grad`: the same bits."""
     population, state = a_population(algorithm)
-    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.quantile_counts)
+    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.quantile_counts)
     with torch.no_grad():  # of a caller, which neither obeys
         eager, outputs = gradients_and_losses(population, state, a_batch(), taus)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)

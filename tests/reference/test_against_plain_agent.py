@@ -30,7 +30,6 @@ from valueshare.population.engine import make_engine
 from valueshare.population.phase import run_phase
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import (
-    AgentHyperparameters,
     initial_state,
     make_population,
 )
@@ -118,8 +117,8 @@ def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Seque
         torch.device("cpu"),
         double_network(algorithm),
     )
-    own = AgentHyperparameters(*(v.double() for v in population.hyperparameters))
-    own = own._replace(discount=population.hyperparameters.discount)
+    own = {name: value.double() for name, value in population.hyperparameters.items()}
+    own["discount"] = population.hyperparameters["discount"]
     population = replace(population, hyperparameters=own)
     state = initial_state(population)
     state = state._replace(recent_action_values=state.recent_action_values.double())

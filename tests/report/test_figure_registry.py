@@ -218,6 +218,20 @@ def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) ->
     assert label in names
 
 
+@pytest.mark.parametrize("protocol", [{"sticky": 0.25}, ["machado-2018"], 3])
+def test_a_protocol_that_is_no_name_is_one_without_fewer_actions(protocol: object) -> None:
+    """Files of other programs may have any JSON value there."""
+    table = synthetic_results(2, 1, 2).drop("source")
+    settings = {env: {"atari_protocol": protocol} for env in table["env"].unique()}
+    assert report_data(Results(table, (), (Source("run", "run", 1, {"settings": settings}, None),)), FEW).full_actions
+
+
+def test_a_sweep_over_k_in_environments_without_a_common_scale() -> None:
+    several = pl.concat([sweep(), sweep().with_columns(env=pl.lit("Other"))])
+    need = unmet_needs(report_data(results(several), FEW))["sensitivity"]
+    assert need == "normalized scores (Atari games only, or MinAtar games that DQN learned), or one environment"
+
+
 def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
     with pytest.raises(InvalidInput, match=r"no figure 'iqn': choose one of iqm, .*auc-change, .*geometry"):
         figures_for(atari, ["iqn"])

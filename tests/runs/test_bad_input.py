@@ -163,7 +163,7 @@ def test_what_cannot_be_compiled_is_said_before_there_is_a_folder(
     out = tmp_path / "run"
     code, _, err = cli("train", "--env", "CartPole-v1", "--compile", "--out", out)
     assert (code, err.count("\n")) == (2, 1), err
-    assert "nothing can be compiled here (InvalidCxxCompiler" in err
+    assert "nothing can be compiled here (" in err  # and PyTorch's error, which depends on the PATH
     assert not out.exists()
 
 

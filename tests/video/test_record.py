@@ -136,6 +136,18 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
+def test_an_error_of_the_frames_is_none_of_the_file(tmp_path: Path, kind: type[OSError]) -> None:
+    def frames() -> Iterator[NDArray[np.uint8]]:
+        yield np.zeros((32, 32, 3), np.uint8)
+        raise kind("of the renderer")
+
+    for suffix in ("mp4", "gif"):
+        with pytest.raises(kind, match="of the renderer"):
+            write_video(tmp_path / "new" / f"out.{suffix}", frames(), 15)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_signal_leaves_nothing(cartpole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Overlay.draw
 

@@ -32,6 +32,20 @@ def test_a_rendered_env_plays_as_in_training(name: str, backend: Any, limit: int
     rendered.close()
 
 
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+def test_an_episode_may_be_longer_than_the_limit_of_its_environment(backend: Any) -> None:
+    """MountainCar's is 200 steps; evaluation replaces it, and the caller of a rendered environment limits episodes."""
+    rendered = make_rendered_env(environment_spec("MountainCar-v0", backend))
+    environments = make_environments("MountainCar-v0", 1, backend=backend, threads=1, episode_limit=230)
+    rendered.reset(3)
+    environments.reset([3])
+    for number in range(1, 231):
+        state, result = rendered.step(1), environments.step([1])
+        np.testing.assert_array_equal(state.observation, result.final_observation[0])
+        assert (state.truncated, result.truncated[0]) == (False, number == 230)
+    rendered.close()
+
+
 def agent_view(image: Any) -> Any:
     """A screen in grayscale at 84 x 84, by area averages. Shapes: [210, 160, 3] -> [84, 84]."""
     grayscale = image @ np.array([0.2989, 0.587, 0.114])  # [210, 160]

@@ -62,7 +62,7 @@ def test_numbers_are_those_of_the_layers(cartpole: Path) -> None:
 def test_quantile_networks_are_shown_by_their_means(cartpole: Path) -> None:
     """8 random quantiles per action: their mean is near that of 2,000 evenly spaced ones."""
     module = network_of(cartpole, 3, "ib-iqn")
-    assert read_policy(cartpole, 3).population.algorithm.quantile_counts.act == 8
+    assert read_policy(cartpole, 3).population.quantile_counts.act == 8
     tau = (torch.arange(2_000) + 0.5) / 2_000
     for taken in episode(cartpole, 3)[:10]:
         with torch.no_grad():

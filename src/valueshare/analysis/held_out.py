@@ -83,16 +83,17 @@ def _seed_text(seeds: list[int]) -> str:
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
     algorithm = str(row["algorithm"]).partition(" ")[0]  # of `rdq run=first`
+    unread = _unread_settings(algorithm)
     shown = ["k"] if algorithm.startswith("ib-") or row["k"] else []
-    shown += [name for name in swept if row[name] is not None and (name != "beta" or _reads_beta(algorithm))]
+    shown += [name for name in swept if row[name] is not None and name not in unread]
     return group_label({name: row[name] for name in ("algorithm", *shown)})
 
 
-def _reads_beta(algorithm: str) -> bool:
-    """Whether beta matters to an algorithm; to one of another library it may."""
-    from valueshare.learning.algorithms import ALGORITHMS  # imports torch, so on first use
+def _unread_settings(algorithm: str) -> set[str]:
+    """The settings that do not matter to an algorithm; to one of another library all may."""
+    from valueshare.learning.algorithms import ALGORITHMS, unread_settings  # imports torch, so on first use
 
-    return algorithm not in ALGORITHMS or ALGORITHMS[algorithm].uses_beta
+    return unread_settings(algorithm) if algorithm in ALGORITHMS else set()
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:

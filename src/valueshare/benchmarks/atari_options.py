@@ -16,7 +16,7 @@ class AtariBench:
     agents: int = 16
     """Agents that step in lockstep."""
     algorithm: str = "dqn"
-    """dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn."""
+    """An algorithm of `valueshare train`."""
     games: tuple[str, ...] = ("Pong",)
     """Games, assigned to the agents in turn; the single plain agent plays the first."""
     replay_capacity: int = 1_000_000

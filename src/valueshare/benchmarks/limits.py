@@ -74,9 +74,10 @@ def _flops_per_agent(population: Population) -> int:
     before, after = (torch.empty((1, size, *env.network_shape), dtype=dtype, device=meta) for _ in range(2))
     action = torch.empty((1, size), dtype=torch.int64, device=meta)
     reward, discount = (torch.empty((1, size), device=meta) for _ in range(2))
-    counts = algorithm.quantile_counts
+    counts = population.quantile_counts
     taus = Taus(*(torch.empty((1, size, count), device=meta) for count in counts)) if counts.learn else None
-    loss_settings = LossSettings(torch.empty(1, device=meta), settings.loss, settings.kappa)
+    one_agent = (value[:1].to(meta) if isinstance(value, torch.Tensor) else value for value in population.loss_settings)
+    loss_settings = LossSettings._make(one_agent)
 
     def forward(obs: torch.Tensor, tau: torch.Tensor | None) -> torch.Tensor:
         inputs = (obs[0],) if tau is None else (obs[0], tau[0])

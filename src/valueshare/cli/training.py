@@ -35,7 +35,7 @@ from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folde
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count
 from valueshare.signals import StopRequest, stop_on_signals
-from valueshare.text import ALGORITHM_NAMES
+from valueshare.text import ALGORITHM_NAMES, algorithm_name
 
 if TYPE_CHECKING:
     from valueshare.runs.run import Run
@@ -48,7 +48,9 @@ def train(
     backend: Annotated[
         Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], Parameter(group=GROUPS["environment"])
     ] = "auto",
-    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
+    algorithm: Annotated[
+        tuple[str, ...], Parameter(group=GROUPS["algorithm"], help=f"{', '.join(ALGORITHM_NAMES)}.")
+    ] = ("ib-dqn",),
     k: Annotated[tuple[float | Literal["n", "N"], ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (
         0.0,
     ),
@@ -74,9 +76,8 @@ def train(
             actions, like LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
         backend: Backend of the environments; auto: ALE for Atari games, numba for MinAtar, else EnvPool or
             Gymnasium.
-        algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
-        k: How strongly actions share value (ib-dqn, ib-double-dqn, ib-iqn); n: the number of actions; 0: not at all, as
-            in dqn.
+        k: How strongly actions share value (ib-dqn and other ib- algorithms); n: the number of actions; 0: not at all,
+            as in dqn.
         seeds: Agents per combination, with consecutive seeds.
         first_seed: First of these seeds.
         out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
@@ -124,7 +125,7 @@ def train(
 def _check_alone(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
     """Refuse values that are wrong by themselves, before PyTorch is imported, which takes seconds."""
     for name in algorithms:
-        check_known("algorithm", name.lower().replace("_", "-"), ALGORITHM_NAMES)
+        check_known("algorithm", algorithm_name(name), ALGORITHM_NAMES)
     as_count("seeds", seeds)
     for name, value in settings.items():
         for checked in value if name in PER_AGENT else (value,):

@@ -7,6 +7,7 @@ the same folders on another one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
@@ -53,7 +54,7 @@ def atari_study(
         settings = _settings(preset.settings, options)
         runs[members[0]] = _plan(chosen._replace(algorithms=members), preset, settings, options)
         ignored = ["replay_device"]  # the paper does not say where replay is kept
-        if not any(algorithm_named(member).quantile_counts.learn for member in members):
+        if not any(algorithm_named(member).is_quantile for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
         sentences += changed_settings(preset.settings, settings, ignored)
     epsilon = EPSILON_STEPS.get(options.scale)
@@ -90,7 +91,7 @@ def _coefficients(
 
 def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> list[tuple[str, ...]]:
     """The algorithms that can be one run: the same settings, and one network and loss."""
-    kinds: dict[tuple[str, Preset], list[str]] = {}
+    kinds: dict[tuple[Any, Preset], list[str]] = {}
     for name in algorithms:
         kinds.setdefault((algorithm_named(name).architecture, preset(name)), []).append(name)
     return [tuple(members) for members in kinds.values()]

@@ -30,7 +30,10 @@ TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"half-squared": half_squared
 
 
 class LossSettings(NamedTuple):
-    """Settings of a loss: beta per agent, TD loss and kappa of the whole population."""
+    """Settings of a loss: beta per agent, TD loss and kappa of the whole population.
+
+    `Population.loss_settings` makes them from the settings of a run.
+    """
 
     beta: Tensor  # [P] weight of RDQ's penalty; other losses do not read it
     td_loss: str = "half-squared"  # or "huber"; quantile losses have their own
@@ -80,9 +83,8 @@ class Algorithm(NamedTuple):
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
     q_values: Callable[[Tensor], Tensor]  # outputs -> q [..., A]
     loss: Loss
-    uses_k: bool = False
-    uses_beta: bool = False
-    quantile_counts: QuantileCounts = QuantileCounts()
+    reads: tuple[str, ...] = ()  # settings that not every algorithm reads: k, beta, ...
+    is_quantile: bool = False  # whether the network takes quantiles, tau [B, N], beside observations
     z_values: Callable[[Tensor, Tensor], Tensor] = contract  # outputs, k [P, 1] -> z [..., A]
     baseline_caption: str = "b = k·mean(z) with k = {k:g}"  # in videos
     outputs_description: str = "[B, A], action-values"  # in errors
@@ -90,9 +92,13 @@ class Algorithm(NamedTuple):
     peak_output_tensors: int = 4  # tensors of the outputs' size that an update needs at once, measured
 
     @property
-    def architecture(self) -> str:
+    def architecture(self) -> tuple[Callable[..., nn.Module], Loss]:
         """The network and the loss: agents with this and their NetworkShape in common can share a population."""
-        return f"{self.build.__name__} {self.loss.__name__}"
+        return self.build, self.loss
+
+    @property
+    def uses_k(self) -> bool:
+        return "k" in self.reads
 
 
 def outputs_are_q(outputs: Tensor) -> Tensor:
@@ -189,7 +195,8 @@ _QUANTILE = Algorithm(
     quantile_network,
     mean_over_quantiles,
     quantile_loss,
-    quantile_counts=QuantileCounts(learn=64, target=64, act=32),
+    reads=("quantiles", "target_quantiles", "acting_quantiles", "kappa"),
+    is_quantile=True,
     z_values=contract_mean,
     outputs_description="[B, N, A], action-values at each of N quantiles",
 )
@@ -197,8 +204,8 @@ _QUANTILE = Algorithm(
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _PLAIN,
     "double-dqn": _DOUBLE,
-    "ib-dqn": _PLAIN._replace(uses_k=True),
-    "ib-double-dqn": _DOUBLE._replace(uses_k=True),
+    "ib-dqn": _PLAIN._replace(reads=("k",)),
+    "ib-double-dqn": _DOUBLE._replace(reads=("k",)),
     "dueling-dqn": Algorithm(
         dueling_network,
         outputs_are_q,
@@ -210,7 +217,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         baseline_residual_network,
         baseline_plus_residual,
         regularized_dueling_loss,
-        uses_beta=True,
+        reads=("beta",),
         z_values=residual_stream,
         baseline_caption="b, the baseline stream",
         outputs_description="[B, A + 1], the residuals and then the baseline",
@@ -218,13 +225,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         peak_output_tensors=5,
     ),
     "iqn": _QUANTILE,
-    "ib-iqn": _QUANTILE._replace(uses_k=True),
+    "ib-iqn": _QUANTILE._replace(reads=("k", *_QUANTILE.reads)),
 }
-
-
-def algorithm_name(given: str) -> str:
-    """The name of an algorithm as it is stored: `ib-dqn` for IB-DQN, IB_DQN."""
-    return given.lower().replace("_", "-")
 
 
 def algorithm_named(name: str) -> Algorithm:
@@ -232,6 +234,20 @@ def algorithm_named(name: str) -> Algorithm:
     if name not in ALGORITHMS:
         raise InvalidInput(f"algorithm = {name!r}: write one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
+
+
+def setting_readers() -> dict[str, list[str]]:
+    """The algorithms that read a setting, by its name; settings that all algorithms read are left out."""
+    readers: dict[str, list[str]] = {}
+    for name, algorithm in ALGORITHMS.items():
+        for setting in algorithm.reads:
+            readers.setdefault(setting, []).append(name)
+    return readers
+
+
+def unread_settings(name: str) -> set[str]:
+    """The settings that other algorithms read and this one does not."""
+    return {setting for setting, readers in setting_readers().items() if name not in readers}
 
 
 def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, counts: QuantileCounts) -> Taus | None:

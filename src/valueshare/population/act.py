@@ -28,10 +28,10 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
     Shapes: observation [P, ...] -> [P] int64.
     """
     hyperparameters, t = population.hyperparameters, state.step
-    tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.quantile_counts)
+    tau = acting_taus(population.keys.acting_quantiles, t, 1, population.quantile_counts)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
-    start, end = hyperparameters.epsilon_start, hyperparameters.epsilon_end
-    epsilon = linear(start, end, hyperparameters.epsilon_steps, t)  # [P]
+    start, end = hyperparameters["epsilon_start"], hyperparameters["epsilon_end"]
+    epsilon = linear(start, end, hyperparameters["epsilon_steps"], t)  # [P]
     draws, choices = draw_exploration(population, t) if exploration is None else exploration
     return epsilon_greedy(q, epsilon, draws, choices)
 

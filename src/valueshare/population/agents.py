@@ -15,7 +15,7 @@ from typing import TypeVar
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import algorithm_named
+from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float
 
@@ -45,8 +45,8 @@ def agent_table(
 ) -> pl.DataFrame:
     """Every combination of the given values, a row each, seeds fastest.
 
-    Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
-    without beta have the first one.
+    Algorithms without a k have it 0, once, whatever other algorithms of the table are given; of a setting that an
+    algorithm does not read, like beta, it has the first value.
     """
     seeds = as_list(seeds, "seeds")
     if not seeds:
@@ -63,16 +63,13 @@ def agent_table(
     for value in coefficients:
         _check_k(value)
     all_settings: list[AgentSettings] = as_list(agent_settings)
-    # What differs in beta alone is there once for algorithms without it.
-    first_beta = [replace(settings, beta=all_settings[0].beta) for settings in all_settings]
-    without_beta = list(dict.fromkeys(first_beta))
     envs: list[str] = as_list(env)
     algorithms: list[str] = as_list(algorithm)
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
         for e, a in product(envs, algorithms)
         for value in (coefficients if algorithm_named(a).uses_k else [0.0])
-        for settings in (all_settings if algorithm_named(a).uses_beta else without_beta)
+        for settings in _distinct(all_settings, a)
     ]
     check_agents(len(groups) * len(seeds))
     columns = {name: kind for name, kind in SCHEMA.items() if name not in ("agent", "seed")}
@@ -84,6 +81,12 @@ def agent_table(
     return table
 
 
+def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[AgentSettings]:
+    """Settings that differ in something that the algorithm reads; the rest has its first value."""
+    first = {name: getattr(all_settings[0], name) for name in unread_settings(algorithm).intersection(PER_AGENT)}
+    return list(dict.fromkeys(replace(settings, **first) for settings in all_settings))
+
+
 def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:
     """The rows that can share tensors: same environment, same network and same loss.
 
@@ -93,10 +96,12 @@ def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) ->
     DQN and IB-DQN are one population, because k = 0 is DQN; Double DQN is another one, because
     its loss is. The order of agents within a population is that of the table.
     """
-    architecture = {a: algorithm_named(a).architecture for a in table["algorithm"].unique()}
+    names = table["algorithm"].unique().to_list()
+    architectures = [algorithm_named(name).architecture for name in names]
+    architecture = {name: architectures.index(own) for name, own in zip(names, architectures, strict=True)}
     families = {env: env if family is None else family[env] for env in table["env"].unique()}
     keyed = table.with_columns(
-        architecture=pl.col("algorithm").replace_strict(architecture, return_dtype=pl.String),
+        architecture=pl.col("algorithm").replace_strict(architecture, return_dtype=pl.Int64),
         family=pl.col("env").replace_strict(families, return_dtype=pl.String),
     )
     return [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
+from valueshare.learning.algorithms import Taus, draw_taus
 from valueshare.learning.optim import adam_, rmsprop_
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
@@ -32,7 +32,7 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     counter = update_counter(settings, step, state.updates)
     if batch is None:
         batch = sample(state, keys.replay, counter, settings.batch_size)
-    taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.algorithm.quantile_counts)
+    taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.quantile_counts)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
@@ -66,7 +66,7 @@ def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) ->
 
 def step_size(population: Population, step: Tensor) -> Tensor:
     """Each agent's step size at step `step` []. Shapes: [] -> [P]."""
-    constant, settings = population.hyperparameters.step_size, population.settings
+    constant, settings = population.hyperparameters["step_size"], population.settings
     if settings.step_size_schedule == "constant":
         return constant
     return constant * (1 - step.to(constant.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
@@ -77,7 +77,6 @@ def gradients_and_losses(
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
     """Each agent's gradient, its loss [P], and the mean action-value of its batch [P]."""
     algorithm, settings = population.algorithm, population.settings
-    loss_settings = LossSettings(population.hyperparameters.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
 
     def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -87,7 +86,7 @@ def gradients_and_losses(
         def target(obs: Tensor, tau: Tensor | None) -> Tensor:
             return population.forward(Weights(state.target, buffers), obs, tau)
 
-        loss, outputs_tm1 = algorithm.loss(online, target, batch, loss_settings, taus)
+        loss, outputs_tm1 = algorithm.loss(online, target, batch, population.loss_settings, taus)
         losses = loss.mean(-1) if settings.reduction == "mean" else loss.sum(-1)  # [P]
         values = algorithm.q_values(outputs_tm1).mean((-2, -1))  # [P]
         return losses.sum(), (losses.detach(), values.detach())
@@ -130,10 +129,10 @@ def measure_values(
     keys, batch_size = population.keys, population.settings.batch_size
     if batch is None:
         batch = sample(state, keys.measure, state.step, batch_size, history)
-    tau = acting_taus(keys.measure_quantiles, state.step, batch_size, population.algorithm.quantile_counts)
+    tau = acting_taus(keys.measure_quantiles, state.step, batch_size, population.quantile_counts)
     outputs = population.forward(state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]
-    z = population.algorithm.z_values(outputs, population.hyperparameters.k.unsqueeze(-1))
+    z = population.algorithm.z_values(outputs, population.hyperparameters["k"].unsqueeze(-1))
     best = q.topk(min(2, q.shape[-1]), dim=-1).values
     per_state = (
         best[..., 0] - best[..., -1],

@@ -121,7 +121,7 @@ class SerialExecutor:
 
     def _add_to_replay(self) -> None:
         population = self.population
-        discount = population.hyperparameters.discount
+        discount = population.hyperparameters["discount"]
         store(self.state.replay, self._step, discount, population.settings)
 
     def _sync_actor(self) -> None:

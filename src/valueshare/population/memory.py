@@ -124,7 +124,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     on_host = population.replay_on_host
     in_background = spec.env_spec.backend != "jax" and not transitions.holds_frames(state.replay)
     sizes: dict[Largest, int] = {
-        "quantiles" if population.algorithm.quantile_counts.learn else "network": others + learning,
+        "quantiles" if population.algorithm.is_quantile else "network": others + learning,
         "replay": rings + saving,
         "environments": environments,
         "records": records,
@@ -224,7 +224,7 @@ def _is_too_large(error: Exception) -> bool:
 
 def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     """An estimate of one agent's temporary memory while learning: on a CPU, and on CUDA."""
-    settings, counts = population.settings, population.algorithm.quantile_counts
+    settings, counts = population.settings, population.quantile_counts
     weights = sum(p.nbytes for p in state.online.parameters.values())
     batch, playing_states = settings.batch_size, eval_env_count(settings)
     try:

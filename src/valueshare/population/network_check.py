@@ -135,7 +135,7 @@ def _inputs(spec: PopulationSpec) -> tuple[Tensor, ...]:
     count = BATCH * math.prod(env.network_shape)
     values = torch.linspace(1, 2, count).reshape(BATCH, *env.network_shape)
     observation = values.to(torch_dtype(env.observation_dtype))
-    if not algorithm_named(spec.algorithm).quantile_counts.learn:
+    if not algorithm_named(spec.algorithm).is_quantile:
         return (observation,)
     return observation, torch.full((BATCH, _quantiles(spec)), 0.5)
 
@@ -165,7 +165,7 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
 
 def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
     actions, algorithm = spec.env_spec.actions, algorithm_named(spec.algorithm)
-    quantiles = (_quantiles(spec),) if algorithm.quantile_counts.learn else ()
+    quantiles = (_quantiles(spec),) if algorithm.is_quantile else ()
     wanted = (BATCH, *quantiles, actions + algorithm.extra_outputs)
     if tuple(outputs.shape) != wanted:
         raise InvalidInput(

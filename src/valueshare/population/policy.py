@@ -55,7 +55,7 @@ class Policy:
         self.network.eval().requires_grad_(False)
         weights = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
         load_weights(weights, tensors, f"of agent {self.number}")
-        self._values = ActionValues(self.network, population.algorithm, population.algorithm.quantile_counts.act)
+        self._values = ActionValues(self.network, population.algorithm, population.quantile_counts.act)
 
     def __repr__(self) -> str:
         coefficient = f", k={self.k:g}" if self.population.algorithm.uses_k else ""

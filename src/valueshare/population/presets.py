@@ -1,4 +1,4 @@
-"""Settings by environment, one function each; every field can be replaced.
+"""Settings by environment, one function each; every field can be replaced:
 
 preset = lunarlander()
 settings = dataclasses.replace(preset.settings, steps=50_000)
@@ -6,7 +6,7 @@ settings = dataclasses.replace(preset.settings, steps=50_000)
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import is_atari
@@ -16,6 +16,8 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import is_small
 from valueshare.population.settings import AgentSettings, TrainingSettings
+
+_Overrides = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Preset(NamedTuple):
@@ -155,14 +157,23 @@ def generic(observation: Sequence[int] = ()) -> Preset:
 
 
 def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:
-    """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
+    """A preset with PyTorch's initial weights and ten evaluations of a run."""
     tenth = settings.steps // 10
     evaluated = replace(settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth)
     return Preset(evaluated, agent_settings)
 
 
+_IQN_ON_ATARI: _Overrides = ({"reduction": "mean", "optimizer_epsilon": 3.125e-4}, {"step_size": 5e-5})
+# The settings of `atari` by algorithm, shared ones and those per agent, where they are not DQN's.
+ATARI_OVERRIDES: dict[str, _Overrides] = {
+    "rdq": ({"reduction": "mean"}, {}),
+    "iqn": _IQN_ON_ATARI,
+    "ib-iqn": _IQN_ON_ATARI,
+}
+
+
 def atari(algorithm: str = "dqn") -> Preset:
-    """The paper's Atari settings, of the DQN family, RDQ or IQN.
+    """The paper's Atari settings of an algorithm.
 
     DQN, Double and Dueling DQN and IB-DQN sum the loss over the batch; RDQ and IQN average it.
     One environment plays an agent's 125,000 evaluation steps: of several, each would cut off one
@@ -198,13 +209,9 @@ def atari(algorithm: str = "dqn") -> Preset:
             step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
-    kind = algorithm_named(algorithm)
-    if kind.quantile_counts.learn:  # IQN and IB-IQN
-        settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
-        return Preset(settings, replace(base.agent_settings, step_size=5e-5))
-    if kind.uses_beta:  # RDQ
-        return base._replace(settings=replace(base.settings, reduction="mean"))
-    return base
+    algorithm_named(algorithm)  # refuses an unknown one
+    settings, agent_settings = ATARI_OVERRIDES.get(algorithm, ({}, {}))
+    return Preset(replace(base.settings, **settings), replace(base.agent_settings, **agent_settings))
 
 
 def atari_rmsprop() -> Preset:

@@ -184,7 +184,7 @@ class TrainingSettings:
 
     @property
     def replay_transitions(self) -> int:
-        """Transitions a ring has room for: never more than a run can write."""
+        """Transitions that the replay of an agent has room for: no more than a run can write."""
         return min(self.replay_capacity, self.steps)
 
     def to_json(self) -> dict[str, Any]:

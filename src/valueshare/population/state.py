@@ -5,6 +5,7 @@
 a checkpoint is a flat dictionary of them and a CUDA graph can refer to them.
 """
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.func import stack_module_state
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Algorithm, QuantileCounts, algorithm_named
+from valueshare.learning.algorithms import Algorithm, LossSettings, QuantileCounts, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.stacking import StackedNetwork, stacked_network
@@ -32,9 +33,8 @@ from valueshare.population.networks import (
     network_shape,
     shared_network,
 )
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.replay import transitions
-from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
 
 # The relative action gap divides by the mean of this many batches' action-values.
@@ -57,18 +57,6 @@ class Keys(NamedTuple):
     evaluation_quantiles: Tensor
 
 
-class AgentHyperparameters(NamedTuple):
-    """Hyperparameters that may differ between agents, [P] each."""
-
-    k: Tensor
-    step_size: Tensor
-    discount: Tensor
-    epsilon_start: Tensor
-    epsilon_end: Tensor
-    epsilon_steps: Tensor
-    beta: Tensor
-
-
 @dataclass(frozen=True)
 class Population:
     """The fixed part of P agents."""
@@ -80,14 +68,14 @@ class Population:
     network: nn.Module  # one agent's, without weights: on the meta device
     stacked_network: StackedNetwork | None  # the same, called for all agents at once where it can be
     factory: NetworkFactory
-    hyperparameters: AgentHyperparameters
+    hyperparameters: Tensors  # [P] each: k, and those of `AgentSettings`, by name
     keys: Keys
     device: torch.device
 
     @property
     def size(self) -> int:
         """P. Not the height of the table: compiled steps ask for it, and cannot trace Polars."""
-        return self.hyperparameters.k.shape[0]
+        return self.hyperparameters["k"].shape[0]
 
     @property
     def seeds(self) -> list[int]:
@@ -97,6 +85,18 @@ class Population:
     def replay_on_host(self) -> bool:
         """Whether the host draws batches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
+
+    @property
+    def quantile_counts(self) -> QuantileCounts:
+        """Quantile samples per state; 0 for algorithms without."""
+        settings = self.settings
+        if not self.algorithm.is_quantile:
+            return QuantileCounts()
+        return QuantileCounts(settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
+
+    @property
+    def loss_settings(self) -> LossSettings:
+        return LossSettings(beta=self.hyperparameters["beta"], td_loss=self.settings.loss, kappa=self.settings.kappa)
 
     def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
@@ -145,9 +145,6 @@ def make_population(
     if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != len(specs):
         raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
     algorithm = algorithms[0]
-    if algorithm.quantile_counts.learn:
-        quantiles = (settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
-        algorithm = algorithm._replace(quantile_counts=QuantileCounts(*quantiles))
     factory = network or algorithm.build
 
     def column(name: str) -> Tensor:
@@ -163,7 +160,7 @@ def make_population(
         network=module,
         stacked_network=stacked_network(module),
         factory=factory,
-        hyperparameters=AgentHyperparameters(*(column(name) for name in AgentHyperparameters._fields)),
+        hyperparameters={name: column(name) for name in ("k", *PER_AGENT)},
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
         device=device,
     )
@@ -183,11 +180,11 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     """A population before its first step; each agent's weights are drawn from its own seed.
 
     On the meta device these are shapes alone, and nothing is drawn or allocated.
-    `scratch` is the folder of a replay that is on disk.
+    `scratch` is the folder of a replay that is on disk; None: that of temporary files.
     """
     p, settings, env, device = (population.size, population.settings, population.env, population.device)
     on_host = population.replay_on_host and device.type != "meta"
-    on_disk = on_host and settings.replay_device == "disk"
+    folder = scratch or Path(tempfile.gettempdir()) if on_host and settings.replay_device == "disk" else None
     factory, shape = population.factory, network_shape(settings, env)
     modules = [
         network_on_meta(factory, shape, k).to("meta")
@@ -211,8 +208,9 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
             env.observation_shape,
             torch_dtype(env.observation_dtype),
             stack=env.stack,
+            rows=replay_rows(settings, env.stack),
             device="cpu" if on_host else device,
-            make_rows=mapped_zeros(scratch) if on_disk else transitions.zeros,
+            folder=folder,
         ),
         step=zeros(),
         updates=zeros(),
@@ -223,6 +221,18 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
     )
+
+
+def replay_rows(settings: TrainingSettings, stack: int) -> int:
+    """Rows of replay per agent: those of its capacity, or all that a run can write, if these are fewer.
+
+    So a run of fewer steps than the capacity evicts what a longer one would, and can be extended. Every step writes a
+    row, the end of an episode another one, and a phase begins with one. Stacked frames are large: their episodes are
+    taken to last eight steps or more.
+    """
+    ends = settings.steps // 8 if stack else settings.steps
+    most = settings.steps + ends + settings.phases + stack + 4
+    return min(transitions.default_rows(settings.replay_capacity, stack), most)
 
 
 def with_delayed_actor(state: State) -> State:

@@ -26,13 +26,14 @@ indices are int64. Legend: P agents, B batch, C transitions, R rows, S frames in
 """
 
 import math
-from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
+from valueshare.replay.mapped import mapped_zeros
 
 SLACK = 16  # most transitions that may be added between the step of an update and its sampling
 _SLACK_ROWS = 2 * SLACK  # two for a step that ends an episode
@@ -76,10 +77,6 @@ def default_rows(capacity: int, stack: int = 0) -> int:
     return capacity + capacity // 8 + 4
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    return torch.zeros(shape, dtype=dtype, device=device)
-
-
 def empty(
     agents: int,
     capacity: int,
@@ -89,33 +86,36 @@ def empty(
     stack: int = 0,
     rows: int | None = None,
     device: torch.device | str = "cpu",
-    make_rows: Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor] = zeros,
+    folder: Path | None = None,
 ) -> Transitions:
     """Rings without a transition in them; `stack` is S.
 
-    C is `capacity` and R is `rows`, both with the slack. `make_rows` allocates the ring of rows,
-    from its shape, dtype and device.
+    C is `capacity` and R is `rows`, both with the slack. With a `folder`, the rows are on its disk.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
     min_rows = max(4, stack + 3)
     if capacity < 1 or rows < min_rows:
         raise InvalidInput(f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {min_rows}")
 
-    def per_agent(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-        return zeros((agents, *shape), dtype, device)
+    def allocate(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.zeros((agents, *shape), dtype=dtype, device=device)
 
-    slots, all_rows = capacity + SLACK, rows + _SLACK_ROWS
+    slots, row_shape = capacity + SLACK, (rows + _SLACK_ROWS, *observation_shape)
+    if folder is None:
+        observation = allocate(*row_shape, dtype=observation_dtype)
+    else:
+        observation = mapped_zeros(folder, (agents, *row_shape), observation_dtype)
     return Transitions(
-        observation=make_rows((agents, all_rows, *observation_shape), observation_dtype, device),
-        action=per_agent(slots),
-        reward=per_agent(slots, dtype=torch.float32),
-        discount=per_agent(slots, dtype=torch.float32),
-        row=per_agent(slots),
-        age=per_agent(slots if stack else 0, dtype=torch.uint8),
-        rows=per_agent(),
-        written=per_agent(),
-        oldest=per_agent(),
-        frames_since_reset=per_agent(),
+        observation=observation,
+        action=allocate(slots),
+        reward=allocate(slots, dtype=torch.float32),
+        discount=allocate(slots, dtype=torch.float32),
+        row=allocate(slots),
+        age=allocate(slots if stack else 0, dtype=torch.uint8),
+        rows=allocate(),
+        written=allocate(),
+        oldest=allocate(),
+        frames_since_reset=allocate(),
         frame_offsets=torch.arange(stack - 1, -1, -1, device=device),
     )
 

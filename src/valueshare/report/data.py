@@ -184,9 +184,8 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
         table = table.with_columns(_run_of(runs))
     apart = bool(runs) and not repeats(table).is_empty()
     table = _name_settings(table, [RUN_KEY] if apart else [])
-    protocols = {settings.get("atari_protocol") for source in results.about for settings in source.settings.values()}
-    known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
-    full_actions = all(protocol.full_actions for protocol in known)
+    protocols = [settings.get("atari_protocol") for source in results.about for settings in source.settings.values()]
+    full_actions = all(atari_protocol(name).full_actions for name in atari_protocols() if name in protocols)
     counts = {actions.get(env) for env in table["env"].unique()}
     stored_actions = counts.pop() if len(counts) == 1 else None
     return ReportData(table, resamples, full_actions, tuple(dict.fromkeys(runs.values())), apart, stored_actions)

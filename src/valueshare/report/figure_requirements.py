@@ -39,7 +39,7 @@ ACTION_SETS = Requirement(
     "DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets
 )
 ONE_PANEL = Requirement(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
-SCALE_OR_ONE_ENV = Requirement("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
+SCALE_OR_ONE_ENV = Requirement(f"{SCALE.text}, or one environment", lambda data: SCALE.met(data) or ONE_ENV.met(data))
 TWO_SETTINGS = Requirement(
     "an algorithm with exactly two swept settings, like k and the step size", swept_settings.has_scores
 )

@@ -6,11 +6,10 @@ from typing import Any
 import polars as pl
 
 from valueshare.envs.atari_games import atari_game, is_atari
-from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.learning.algorithms import ALGORITHMS, setting_readers
 from valueshare.population.presets import preset_text
 from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.runs.plan import Plan
-from valueshare.runs.planning import setting_readers
 from valueshare.text import option_words, pluralize, ranges
 
 
@@ -98,7 +97,7 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
     used = set(algorithms)
     unused = {
         **{name: not used & set(readers) for name, readers in setting_readers().items()},
-        "loss": all(ALGORITHMS[name].quantile_counts.learn for name in used),  # theirs is the quantile Huber loss
+        "loss": all(ALGORITHMS[name].is_quantile for name in used),  # theirs is the quantile Huber loss
         "adam_betas": settings.optimizer != "adam",
         "rmsprop_decay": settings.optimizer != "rmsprop",
         "eval_episodes": settings.eval_episodes == 0,

@@ -14,7 +14,7 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_k
-from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
+from valueshare.learning.algorithms import ALGORITHMS, setting_readers
 from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
@@ -23,6 +23,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import as_int
+from valueshare.text import algorithm_name
 
 
 def make_plan(
@@ -189,16 +190,6 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
             raise InvalidSetting(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
-
-
-def setting_readers() -> dict[str, list[str]]:
-    """The algorithms that read a setting, by its name; settings that all of them read are left out."""
-    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
-    return {
-        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
-        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
-        **dict.fromkeys(("quantiles", "target_quantiles", "acting_quantiles", "kappa"), with_quantiles),
-    }
 
 
 def _factory_name(network: NetworkFactory) -> str:

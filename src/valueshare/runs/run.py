@@ -14,7 +14,6 @@ from valueshare.analysis.held_out import Metric, check_halves, winning_settings
 from valueshare.analysis.run_values import by_last_score
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n
-from valueshare.learning.algorithms import algorithm_name
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
@@ -26,7 +25,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import as_float, as_int
-from valueshare.text import LAST_SCORE, other_name_at_zero, pluralize
+from valueshare.text import LAST_SCORE, algorithm_name, other_name_at_zero, pluralize
 
 _log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from valueshare.learning.algorithms import algorithm_named
+from valueshare.learning.algorithms import unread_settings
 from valueshare.population.settings import PER_AGENT
 
 COMPARED = ("env", "algorithm", "k")
@@ -38,7 +38,7 @@ def label(row: dict[str, object]) -> str:
 
 def variant_settings(row: dict[str, object]) -> list[str]:
     """Settings of a variant besides algorithm and k: step_size=0.001."""
-    unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
+    unread = unread_settings(str(row["algorithm"]))
     return [f"{name}={row[name]:g}" for name in PER_AGENT if name in row and name not in unread]
 
 

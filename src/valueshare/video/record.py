@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -147,12 +148,14 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     remove_temporary_files(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
-        with temporary_file(path) as (partial, _):
+        with ExitStack() as stack:
+            try:
+                partial, _ = stack.enter_context(temporary_file(path))
+            except (FileNotFoundError, PermissionError) as error:  # as in /proc and /sys
+                raise InvalidInput(f"cannot write {path}: choose another place") from error
             count = write(partial, chain([first], ordered), rate)
-    except BaseException as error:
+    except BaseException:
         remove_empty(new_parents)
-        if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
-            raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise
     return Video(path, count, first.shape[1], first.shape[0], rate)
 
@@ -209,7 +212,7 @@ def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     env, algorithm = agent.population.env, agent.population.algorithm
     baseline = algorithm.baseline_caption.format(k=agent.k)
     low, high = (100 * share for share in BAND)
-    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
+    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.is_quantile else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)
     title = f"{name} · {label} · agent {agent.number}, {pluralize(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

@@ -253,19 +253,19 @@ class RenderedGymnasium:
 
 
 def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
-    """The environment, and whether it renders: tried once, since some fail late."""
-    plain = split_bins(env_id).env_id
+    """The environment without its time limit, and whether it renders: tried once, since some fail late."""
+    options: dict[str, Any] = {"max_episode_steps": UNLIMITED, "disable_env_checker": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(plain, render_mode="rgb_array", disable_env_checker=True)
+            env: Any = gymnasium.make(split_bins(env_id).env_id, render_mode="rgb_array", **options)
             env.reset(seed=0)
             if _checked_image(env.render()) is not None:
                 return env, True
             env.close()
         except RAISED:  # pygame, Box2D or a display is missing, for example
             pass
-    return make_one(env_id, None), False
+    return make_one(env_id, UNLIMITED), False
 
 
 def _checked_image(rendered: Any) -> Frame | None:

@@ -51,7 +51,7 @@ def values_of(algorithm: Algorithm, outputs: Tensor, k: float) -> Values:
     """A network's outputs in one state as q = b + z: the value that all actions share, and each residual."""
     outputs = outputs.double()
     q, z = algorithm.q_values(outputs), algorithm.z_values(outputs, torch.tensor(k, dtype=torch.float64))
-    band = np.quantile(outputs.numpy(), BAND, axis=0) if algorithm.quantile_counts.act else None  # [2, A]
+    band = np.quantile(outputs.numpy(), BAND, axis=0) if algorithm.is_quantile else None  # [2, A]
     return Values(q.numpy(), float((q - z).mean()), z.numpy(), band)
 
 
@@ -75,7 +75,7 @@ def rollout(
             state = torch.from_numpy(now.observation.copy())
             if spec.stack:
                 stack = state = stack_frames(stack, state, torch.tensor(step == 0))
-            tau = acting_taus(quantiles, counter, 1, algorithm.quantile_counts)
+            tau = acting_taus(quantiles, counter, 1, population.quantile_counts)
             inputs = (state[None],) if tau is None else (state[None], tau[0])
             outputs = policy.network(*inputs)[0]
             q = algorithm.q_values(outputs)

@@ -25,6 +25,7 @@ from valueshare.population.checkpoints.loading import finished_phase_count, read
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 from valueshare.records import CheckpointPaths
+from valueshare.replay import transitions
 from valueshare.schema import FORMAT, body_checksum
 
 AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=SHORT_EXPLORATION)
@@ -75,6 +76,18 @@ def test_stopping_again_and_again(tmp_path: Path, uninterrupted: Trained) -> Non
     while not (trained := train(tmp_path, stop_after=110)).finished:
         pass
     assert_same(trained, uninterrupted)
+
+
+def test_an_extended_run_of_short_episodes_is_a_run_of_that_length(tmp_path: Path) -> None:
+    # Episodes of five steps fill six rows of replay, and every phase begins with one more: by step 140, 182 rows.
+    table = agent_table("tests/Clock-v0", "dqn", seeds=[0, 1], agent_settings=SHORT_EXPLORATION)
+    short = dataclasses.replace(FIVE_PHASES, checkpoint_interval=10, replay_capacity=1_000)
+    long = dataclasses.replace(short, steps=300)
+    assert train_population(table, short, directory=tmp_path).finished
+    extended = train_population(table, long, directory=tmp_path, extended_from=[short.steps])
+    at_once = train_population(table, long)
+    assert_same(extended, at_once)
+    assert transitions.size(at_once.state.replay).tolist() == [300, 300]  # less than the capacity: all are kept
 
 
 def train_until(directory: Path, last: int) -> Trained:

@@ -51,6 +51,15 @@ def test_an_extended_run_has_the_commands_of_both() -> None:
     assert commands(None) == commands("?") == commands([{"command": 1}]) == [train]
 
 
+def test_the_settings_of_a_source_include_its_atari_protocol() -> None:
+    """Stored as its name."""
+    settings = {"Here": {"steps": 20, "atari_protocol": "nature-2015"}}
+    results = tidy(TWO)._replace(about=(Source("run", "run", 4, {"settings": settings}, None),))
+    section = "".join(about_parts(results, data_of(TWO), {"run": "run"}))
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
+    assert cells[cells.index("atari_protocol") + 1] == "nature-2015"
+
+
 def test_a_page_notes_that_evaluations_are_not_evenly_spaced() -> None:
     """At 0, 10, 20, and at 22 after an extension."""
     results = tidy({key: [*own, 5.0, 5.0] for key, own in TWO.items()})

@@ -259,6 +259,21 @@ def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
     assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
 
 
+def test_a_figure_that_is_not_possible_yet_is_noted() -> None:
+    """So far DQN has results of one game, and IB-DQN of another."""
+    games = {"Pong": ("dqn", 0.0), "Alien": ("ib-dqn", 18.0)}
+    table = pl.DataFrame(
+        [(env, *who, seed, step, float(seed)) for env, who in games.items() for seed in (0, 1) for step in (10, 20)],
+        ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
+    )  # fmt: skip
+    results = Results(table, (), ())
+    page = live_page(results, Live("1", "Under way."), report_data(results, 50))
+    assert 'id="figure-learning-curves"' in page
+    assert 'id="figure-auc-change"' not in page
+    assert "The figure auc-change is not shown: there are no runs of ib-dqn k=18" in page
+    assert "The figure settings-map is not shown" not in page  # which these runs will never have
+
+
 def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
     before = fingerprint([run])
     (run / "checkpoints").mkdir()

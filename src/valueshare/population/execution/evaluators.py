@@ -91,7 +91,7 @@ def make_eval_policy(
 
     @torch.no_grad()
     def action_values(obs: Tensor) -> Tensor:
-        tau = acting_taus(keys.evaluation_quantiles, counter, count, population.algorithm.quantile_counts)
+        tau = acting_taus(keys.evaluation_quantiles, counter, count, population.quantile_counts)
         return population.q_values(state.online, obs, tau)  # [P, E, A]
 
     def choose(obs: Tensor, action: Tensor, value: Tensor) -> None:

@@ -20,7 +20,7 @@ from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.execution.learner import Learner, make_learner
 from valueshare.population.learn import copy_weights
 from valueshare.population.networks import Tensors, Weights
-from valueshare.population.state import AgentHyperparameters, Keys, Population, State, flat, load_, with_delayed_actor
+from valueshare.population.state import Keys, Population, State, flat, load_, with_delayed_actor
 from valueshare.population.store import store
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, empty_history, record_step
@@ -130,7 +130,7 @@ def make_group(
     if shared is not None and population.device.type == "cuda":
         unpin = pin_memory(shared.bytes)
     settings, buffers = population.settings, make_step_buffers(population, shared)
-    discount, on_host = population.hyperparameters.discount, population.replay_on_host
+    discount, on_host = population.hyperparameters["discount"], population.replay_on_host
     host_discount = discount.cpu() if on_host else discount
     step, obs = buffers.on_device(), buffers.obs
     sends_actions = buffers.action.mapped is not None  # the kernel writes them to the host itself
@@ -202,7 +202,7 @@ def _of_agents(whole: Population, state: State, agents: slice) -> tuple[Populati
     population = replace(
         whole,
         agents=whole.agents[agents],
-        hyperparameters=AgentHyperparameters(*(v[agents] for v in whole.hyperparameters)),
+        hyperparameters={name: value[agents] for name, value in whole.hyperparameters.items()},
         keys=Keys(*(keys[agents] for keys in whole.keys)),
     )
     state = state._replace(

@@ -111,7 +111,7 @@ class DeviceExecutor:
 
     def _add_to_replay(self) -> None:
         population, step = self.population, self._step
-        store(self.state.replay, step, population.hyperparameters.discount, population.settings)
+        store(self.state.replay, step, population.hyperparameters["discount"], population.settings)
         self._running.add_(step.reward)
         self._returns.add_(torch.where(step.ended, self._running, 0.0))
         self._running.masked_fill_(step.ended, 0.0)

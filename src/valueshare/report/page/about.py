@@ -24,7 +24,6 @@ from valueshare.text import pluralize
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}
-PROTOCOL = "atari_protocol"
 AGENT_COLUMNS = ("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged")
 
 
@@ -137,7 +136,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
 
 
 def _source(source: Source, name: str) -> list[str]:
-    """One source: the command, the protocol, the settings, the machine."""
+    """One source: the command, the settings, the machine."""
     origin = source.provenance or {}
     text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {pluralize(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
@@ -145,12 +144,8 @@ def _source(source: Source, name: str) -> list[str]:
         commands = [origin["command"], *_extensions(origin)]
         parts += [elements.paragraph("To run it again:"), *map(elements.command, commands)]
     for envs, settings in _alike(source.settings):
-        plain = {name: value for name, value in settings.items() if name != PROTOCOL}
         where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
-        if isinstance(settings.get(PROTOCOL), Mapping):
-            inside = elements.settings_table(settings[PROTOCOL])
-            parts.append(elements.details(f"Protocol of {where}", inside))
-        parts.append(elements.details(f"Settings of {where}", elements.settings_table(plain)))
+        parts.append(elements.details(f"Settings of {where}", elements.settings_table(settings)))
     known = {name: origin[name] for name in ORIGIN if name in origin}
     if known:
         parts.append(elements.details("Where it was run", elements.settings_table(known)))

@@ -4,7 +4,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event
@@ -17,7 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figure_registry import FIGURES, draw_figures
+from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, find_verdict
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, headline, results_page, waiting_page
@@ -156,12 +155,15 @@ def fingerprint(paths: Sequence[Path]) -> str:
 
 
 def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict | None = None) -> str:
-    """The page of `valueshare report` for the records so far, without figures that need more."""
-    pictures = []
+    """The page of `valueshare report` for the records so far; figures that need more are left out, and noted."""
+    pictures, notes, unmet = [], list(results.notes), unmet_needs(data)
     for name in FIGURES:
-        with suppress(InvalidInput):
-            pictures += [one.picture() for one in draw_figures(results, [name], data=data)]
-    return results_page(results, pictures, data=data, verdict=verdict, live=live)
+        if name not in unmet:
+            try:
+                pictures += [drawn.picture() for drawn in draw_figures(results, [name], data=data)]
+            except InvalidInput as error:
+                notes.append(f"The figure {name} is not shown: {error}")
+    return results_page(results._replace(notes=tuple(notes)), pictures, data=data, verdict=verdict, live=live)
 
 
 def progress(results: Results) -> float | None:
