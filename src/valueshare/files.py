@@ -107,8 +107,8 @@ def refuse_links(folder: Path, *names: str) -> None:
             path /= part
             refuse_link(path)
         for above, folders, files in os.walk(path):  # which follows no links
-            for each in (*folders, *files):
-                refuse_link(Path(above, each))
+            for entry in (*folders, *files):
+                refuse_link(Path(above, entry))
 
 
 def refuse_link(path: Path) -> None:

@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput, one_line
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
-FORMAT = 4  # of the run folder: earlier ones had other names for settings and tensors. Others are refused
+FORMAT = 4  # run-folder format; others, which had other names for settings and tensors, are refused
 MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from valueshare.errors import InvalidSetting
 
-MAX_COUNT = 10**12  # of anything that is counted: far beyond any run, far below what overflows
-MAX_VALUES = 1_000  # of one setting
+MAX_COUNT = 10**12  # far beyond any run, far below what overflows
+MAX_VALUES = 1_000  # in the list of one setting
 
 
 class Setting(NamedTuple):
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
     def check(self, value: Any) -> None:
         """Refuse a value of a wrong type or range."""
-        _checked(self, value)
+        _convert(self, value)
 
 
 def setting(
@@ -56,12 +56,12 @@ def setting(
 def settings_of(owner: type) -> Mapping[str, Setting]:
     """The settings that a dataclass declares, by their names."""
     hints, settings = get_type_hints(owner), {}
-    for one in fields(owner):
-        members = get_args(hints[one.name])
+    for declared in fields(owner):
+        members = get_args(hints[declared.name])
         optional = NoneType in members
-        kind = members[0] if optional else hints[one.name]
+        kind = members[0] if optional else hints[declared.name]
         item = get_args(kind)[0] if get_origin(kind) is tuple else kind
-        settings[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
+        settings[declared.name] = Setting(declared.name, kind, item, optional, **declared.metadata)
     return MappingProxyType(settings)
 
 
@@ -69,14 +69,14 @@ def check_settings(instance: Any) -> None:
     """Check every setting of a frozen dataclass; lists from JSON and numbers from NumPy get the declared types."""
     owner: Any = type(instance)
     for name, declared in settings_of(owner).items():
-        object.__setattr__(instance, name, _checked(declared, getattr(instance, name)))
+        object.__setattr__(instance, name, _convert(declared, getattr(instance, name)))
 
 
-def _checked(declared: Setting, value: Any) -> Any:
+def _convert(declared: Setting, value: Any) -> Any:
     if value is None and declared.optional:
         return None
     if declared.item is declared.kind:
-        return _checked_item(declared, value)
+        return _convert_item(declared, value)
     name, kinds = declared.name, get_args(declared.kind)
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidSetting(f"{name} = {value!r}: write a list of numbers, like [{value}]")
@@ -85,10 +85,10 @@ def _checked(declared: Setting, value: Any) -> Any:
         raise InvalidSetting(f"{name} has more than {MAX_VALUES:,} numbers: write fewer")
     if kinds[-1] is not Ellipsis and len(values) != len(kinds):
         raise InvalidSetting(f"{name} = {values}: write {len(kinds)} numbers")
-    return tuple(_checked_item(declared, item) for item in values)
+    return tuple(_convert_item(declared, item) for item in values)
 
 
-def _checked_item(declared: Setting, value: Any) -> Any:
+def _convert_item(declared: Setting, value: Any) -> Any:
     name, kind = declared.name, declared.item
     if kind in (int, float):
         value = as_int(name, value) if kind is int else as_float(name, value)

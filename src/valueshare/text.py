@@ -98,7 +98,7 @@ def interval_text(value: float, low: float, high: float) -> str:
     return f"{middle} [{below}, {above}]"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
     """A table as lines of text: columns of equal width, all but the first aligned to the `right` if it is set."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = str.rjust if right else str.ljust

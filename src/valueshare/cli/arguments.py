@@ -15,7 +15,7 @@ from cyclopts import Group, Parameter
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT, SETTINGS
-from valueshare.runs.directory import UNNAMED, remove_unnamed
+from valueshare.runs.directory import TEMP_PREFIX, remove_temp_folders
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
@@ -127,16 +127,16 @@ def persistent_location(folder: str | Path) -> Location:
 
 
 def writable_location(folder: str | Path) -> Location:
-    """The same of a location to write to; where no folder can be made, it is refused at once."""
+    """The folder or URL to write to; one where no folder can be made is refused."""
     location = persistent_location(folder)
     if not isinstance(location, Path):
         return location  # who writes there looks by itself
     try:
         if not location.exists():
             above = next(folder for folder in location.absolute().parents if folder.exists())
-            remove_unnamed(above)
-            trial_folder = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
-            with suppress(FileNotFoundError):  # another process took it for left
+            remove_temp_folders(above)
+            trial_folder = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above))
+            with suppress(FileNotFoundError):  # another process has removed it
                 trial_folder.rmdir()
     except OSError as error:
         # Of a folder that is there, like /proc: it takes no others.

@@ -211,7 +211,7 @@ def _table_difference(there: pl.DataFrame, here: pl.DataFrame) -> str:
     for name in (name for name in here.columns if name not in ("agent", "env")):
         before, now = (sorted(table[name].unique().to_list()) for table in (there, here))
         if before != now:
-            shown = (ranges(v) if name == "seed" else ", ".join(_plain(one) for one in v) for v in (before, now))
+            shown = (ranges(values) if name == "seed" else ", ".join(map(_plain, values)) for values in (before, now))
             texts.append("{} is {} there and {} here".format(name, *shown))
     return ", ".join(texts) or "other combinations of the same values are there"
 

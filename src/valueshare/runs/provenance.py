@@ -11,7 +11,7 @@ from valueshare._version import __version__
 from valueshare.cores import available_cores
 from valueshare.schema import Invalid, read_object
 
-DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
+DEVIATIONS = "deviations"  # how a study deviates from the paper, one sentence each
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "jax", "gymnax", "matplotlib")
 
 

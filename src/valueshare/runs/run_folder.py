@@ -176,7 +176,9 @@ def _add_to_provenance(folder: Path, name: str, command: str, used: UsedOptions,
     before = stored.get(name, [])
     entries = before if isinstance(before, list) else []
     if extension:
-        entries = [one for one in entries if not isinstance(one, dict) or one.get("steps") != extension["steps"]]
+        entries = [
+            entry for entry in entries if not isinstance(entry, dict) or entry.get("steps") != extension["steps"]
+        ]
     entry = {**extension, **_origin(command, used)}
     write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*entries, entry]})
 
@@ -186,7 +188,7 @@ def stored_workers(folder: Path) -> int:
     stored = stored_provenance(folder / PROVENANCE)
     try:
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
-        last = sorted(every, key=lambda one: str(one.get("started")))[-1]
+        last = sorted(every, key=lambda origin: str(origin.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
         workers, here = 0 if "launcher" in used else used["workers"], available_cores()
         possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)

@@ -77,7 +77,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
     return split(unsplit, most) if plan.chunks else unsplit
 
 
-def balanced(plan: Plan, workers: int) -> Plan:
+def balance(plan: Plan, workers: int) -> Plan:
     """The plan, its populations split so that `workers` workers, side by side, finish soonest.
 
     Large populations are faster per agent, so they are split only where that shortens the run: into chunks of at most

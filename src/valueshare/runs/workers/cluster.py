@@ -20,7 +20,7 @@ from valueshare._version import __version__
 from valueshare.errors import OTHER_OUT, InvalidInput, first_line
 from valueshare.extras import importing
 from valueshare.files import reason, remove_files
-from valueshare.runs.directory import UNNAMED, UNNAMED_FOLDER
+from valueshare.runs.directory import TEMP_FOLDER, TEMP_PREFIX
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.locks import locked
 from valueshare.runs.storage.locations import Url
@@ -30,10 +30,10 @@ from valueshare.signals import EXIT_CODES, handled
 
 CONNECT_SECONDS = 5.0
 STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself
-REPLY_SECONDS = 60.0  # of a node, a new worker process included
+REPLY_SECONDS = 60.0  # a node replies within these, with the start of a worker process
 LEFT_SECONDS = 300.0  # a file that is this old was left by a driver that was killed
 # Ray's errors for a node, or the worker on it, that has ended meanwhile.
-LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError")
+NODE_DIED_ERRORS = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError")
 
 
 class Node(NamedTuple):
@@ -153,9 +153,9 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     above = folder.resolve()
     while not above.is_dir():
         above = above.parent
-    remove_files(above, lambda name: UNNAMED_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
+    remove_files(above, lambda name: TEMP_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
     try:
-        handle, name = tempfile.mkstemp(prefix=UNNAMED, dir=above)
+        handle, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=above)
     except OSError as error:
         raise InvalidInput(f"cannot write to {above}: {reason(error)}") from error
     os.close(handle)
@@ -180,7 +180,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
 
 def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
     """Refuse a URL that a node cannot read from or write to."""
-    store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
+    store, name = Store(url), f"{TEMP_PREFIX}{secrets.token_hex(8)}"
     try:
         store.write(name, b"seen", retry=False)
     except Unreachable as error:
@@ -210,7 +210,7 @@ def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[N
         except ray.exceptions.GetTimeoutError as error:
             raise InvalidInput(f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`") from error
         except ray.exceptions.RayError as error:
-            refuse_lost(node.address, error)
+            raise_if_node_died(node.address, error)
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
@@ -223,9 +223,9 @@ def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[N
     return replies
 
 
-def refuse_lost(name: str, error: BaseException) -> None:
+def raise_if_node_died(name: str, error: BaseException) -> None:
     """Say that a node was lost, if that is the error."""
-    if type(error).__name__ in LOST:
+    if type(error).__name__ in NODE_DIED_ERRORS:
         raise InvalidInput(
             f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
         ) from error
