@@ -14,10 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES, MAX_HEADER_BYTES = (
-    2**9,
-    2**16,
-)  # of a page: usually enough, always enough
+HEADER_BYTES, MAX_HEADER_BYTES = (2**9, 2**16)  # of a page: usually enough, always enough
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.

@@ -199,9 +199,8 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
         if "kind" not in config:
             raise InvalidInput(f"{folder / CONFIG} is damaged: it has no kind of results; put it back as it was")
         return
-    other, advice = ("a newer", "upgrade valueshare")
-    if stored_format < FORMAT:
-        other, advice = "an earlier", "read it with that one"
+    is_newer = stored_format > FORMAT
+    other, advice = ("a newer", "upgrade valueshare") if is_newer else ("an earlier", "read it with that one")
     raise InvalidInput(
         f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
         f"run-folder format {stored_format}; this one reads format {FORMAT}: {advice}"

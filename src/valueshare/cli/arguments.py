@@ -21,19 +21,8 @@ from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
 
 # The groups of a command's help, in their order.
-GROUPS = {
-    name: Group.create_ordered(name.capitalize())
-    for name in (
-        "environment",
-        "algorithm",
-        "exploration",
-        "replay",
-        "optimiser",
-        "evaluation",
-        "execution",
-        "cluster",
-    )
-}
+_GROUP_NAMES = "environment algorithm exploration replay optimiser evaluation execution cluster"
+GROUPS = {name: Group.create_ordered(name.capitalize()) for name in _GROUP_NAMES.split()}
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]

@@ -35,17 +35,7 @@ from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import (
-    AGENTS,
-    CHECKPOINTS,
-    EVALUATIONS,
-    PROGRESS,
-    RECORDS,
-    TENSORBOARD,
-    CheckpointPaths,
-    read_progress,
-    read_tables,
-)
+from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
@@ -59,8 +49,7 @@ from valueshare.schema import CONFIG, Invalid, check_format, read_config
 from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
-FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
-RUN_CONTENTS = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
 
 
 class UsedOptions(NamedTuple):

@@ -88,14 +88,9 @@ def connect(options: LauncherOptions) -> Iterator[Any]:
 
 def nodes(ray: Any) -> list[Node]:
     """The machines of the cluster that are alive."""
+    resources = ("CPU", "GPU", "memory")
     return [
-        Node(
-            node["NodeID"],
-            node["NodeManagerAddress"],
-            node["Resources"].get("CPU", 0.0),
-            node["Resources"].get("GPU", 0.0),
-            node["Resources"].get("memory", 0.0),
-        )
+        Node(node["NodeID"], node["NodeManagerAddress"], *(node["Resources"].get(name, 0.0) for name in resources))
         for node in ray.nodes()
         if node["Alive"]
     ]
@@ -170,7 +165,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
         unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
-                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
+                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} (for example {unable[0]}): "
                 "choose an --out on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
@@ -224,7 +219,7 @@ def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[N
 
 
 def raise_if_node_died(name: str, error: BaseException) -> None:
-    """Say that a node was lost, if that is the error."""
+    """Refuse a run whose node was lost, if that is the error."""
     if type(error).__name__ in NODE_DIED_ERRORS:
         raise InvalidInput(
             f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
