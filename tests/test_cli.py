@@ -21,6 +21,7 @@ from valueshare import __main__ as program
 from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
 from valueshare.cli.arguments import with_options
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.extras import install_command
 from valueshare.population.other_names import OTHER_NAMES
 
@@ -565,22 +566,14 @@ def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
     [
         ("eval_interval = 5 is not a multiple of checkpoint_interval = 2", "--eval-interval 5 is not a multiple of "),
         ("replay_device = 'cuda' needs", "--replay-device cuda needs"),
-        ("run/config.json is damaged (batch_size = 0)", "run/config.json is damaged (batch_size = 0)"),
         ("set eval_episode_limit, or", "set --eval-episode-limit, or"),
-        (
-            "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
-            "runs/step_size holds 'batch_size' of ib-dqn step_size=0.1",
-        ),
         ("clip_rewards = False: these", "--no-clip-rewards: these"),
-        (
-            "batch_size holds a run: write valueshare resume batch_size",
-            "batch_size holds a run: write valueshare resume batch",
-        ),
-        ("/tmp/eval_interval: my_step_size, steps = 0", "/tmp/eval_interval: my_step_size, steps = 0"),
+        ("my_step_size, steps = 0", "my_step_size, steps = 0"),
     ],
 )
 def test_messages_name_options(text: str, shown: str) -> None:
-    assert with_options(text).startswith(shown)
+    assert with_options(InvalidSetting(text)).startswith(shown)
+    assert with_options(InvalidInput(text)) == text  # it may name a folder that is called like a setting
 
 
 @pytest.mark.parametrize("wrong", ["--steps 0", "--algorithm ppo", "--seeds 0", "--step-size 0.1 -1", "--loss l3"])

@@ -18,6 +18,10 @@ class InvalidInput(ValueError):
     """
 
 
+class InvalidSetting(InvalidInput):
+    """A setting is wrong. The message names settings as Python does; the command line writes them as options."""
+
+
 class EnvironmentFailed(RuntimeError):
     """A third-party environment raised, or returned a value outside its spaces.
 
@@ -32,12 +36,12 @@ class CallbackFailed(Exception):
 
 def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
     """An exception of an environment in one line: where, and while it was `doing` what."""
-    return EnvironmentFailed(f"the environment {name} raised {_raised(error)} in its {doing}")
+    return EnvironmentFailed(f"the environment {name} raised {_exception_text(error)} in its {doing}")
 
 
 def callback_failed(name: str, error: BaseException) -> CallbackFailed:
     """An exception of a callback in one line: which, and where."""
-    return CallbackFailed(f"the callback {name} raised {_raised(error)}")
+    return CallbackFailed(f"the callback {name} raised {_exception_text(error)}")
 
 
 def one_line(error: object) -> str:
@@ -45,7 +49,7 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
-def _raised(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)

@@ -107,8 +107,8 @@ def refuse_links(folder: Path, *names: str) -> None:
             path /= part
             refuse_link(path)
         for above, folders, files in os.walk(path):  # which follows no links
-            for each in (*folders, *files):
-                refuse_link(Path(above, each))
+            for entry in (*folders, *files):
+                refuse_link(Path(above, entry))
 
 
 def refuse_link(path: Path) -> None:
@@ -121,6 +121,11 @@ def write_json(path: Path, values: Any) -> str:
     """Write indented JSON, atomically; return its checksum. NaN is refused."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     return atomic_write(path, [text.encode()])
+
+
+def cache_folder(name: str) -> Path:
+    """The folder for files of that kind which can be made again (XDG_CACHE_HOME)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "valueshare" / name
 
 
 def file_digest(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
 MAX_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES, MAX_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
+HEADER_BYTES, MAX_HEADER_BYTES = (2**9, 2**16)  # of a page: usually enough, always enough
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
@@ -22,7 +22,7 @@ WIDTHS = {0: 1, 1: 4, 2: 8, 3: 16, 4: 4, 5: 8, 6: 16}
 FIXED = 7  # bytes of a length that the schema has
 INDEX_PAGE, DICTIONARY_PAGE = 1, 2
 
-Fields = dict[int, Any]  # of a structure, by number
+Fields = dict[int, Any]  # the fields of a structure, by number
 
 
 class InvalidMetadata(ValueError):
@@ -72,7 +72,7 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     if not isinstance(about, dict):
         raise InvalidMetadata("a column has no metadata")
     values, packed = _integer(about, 5), _integer(about, 7)
-    offsets = [about[name] for name in (9, 11) if name in about]  # of its first pages
+    offsets = [about[name] for name in (9, 11) if name in about]  # where its first pages are
     first = min((offset for offset in offsets if isinstance(offset, int) and offset), default=0)
     if first < 4 or packed < 0 or first + packed > end:
         raise InvalidMetadata("a column is not within the file")
@@ -126,7 +126,7 @@ def _integer(fields: Fields, number: int) -> int:
 
 def _list(fields: Fields, number: int) -> list[Fields]:
     value = fields.get(number)
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise InvalidMetadata(f"field {number} of its metadata is not a list")
     return value
 

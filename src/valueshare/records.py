@@ -19,6 +19,7 @@ from valueshare.text import resume_command
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
 AGENTS = "agents.parquet"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
+NAMES = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD, AGENTS, EVALUATIONS)
 MANIFEST = r"checkpoint-\d{6,}\.json"  # a regular expression
 # The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
 CHECKPOINT_FILE = re.compile(
@@ -38,7 +39,7 @@ class CheckpointPaths(NamedTuple):
         return self.root / CHECKPOINTS / self.name
 
     def manifest(self, phase: int) -> Path:
-        return self.checkpoints / manifest_name(phase)
+        return self.checkpoints / f"checkpoint-{phase:06d}.json"
 
     def manifests(self) -> list[Path]:
         """The manifests that are there, newest first."""
@@ -61,10 +62,6 @@ class CheckpointPaths(NamedTuple):
     def records_pattern(self) -> str:
         """A regular expression for the names of `records`."""
         return rf"{re.escape(self.name)}-\d{{6,}}\.parquet"
-
-
-def manifest_name(phase: int) -> str:
-    return f"checkpoint-{phase:06d}.json"
 
 
 def phase_of(name: str) -> int | None:
@@ -134,7 +131,7 @@ def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str
     for path in paths.manifests():
         try:
             manifest = schema.validate_as(schema.read_checksummed(path), schema.ManifestRecords)
-            if path.name != manifest_name(manifest.phase):
+            if manifest.phase != phase_of(path.name):
                 raise schema.Invalid(f"it is of phase {manifest.phase}")
             if any(not name.startswith(f"{paths.name}-") for name in manifest.records):
                 raise schema.Invalid("it is of another population")

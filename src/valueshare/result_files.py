@@ -16,13 +16,14 @@ import polars as pl
 from valueshare.errors import InvalidInput, first_line
 from valueshare.files import open_regular
 from valueshare.host_memory import UNITS, byte_count, format_bytes, free_bytes
+from valueshare.integers import ceil_div
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
-TRUSTED_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
+TRUSTED_LIMIT = 10**15  # for one's own runs the memory of the machine is the limit
 OPTION = "--max-result-size"  # raises it
 MAX_COLUMNS = 1_000
-COPIES = 3  # of the results, while they are analysed
+COPIES = 3  # an analysis holds the results so many times
 # A cell of text is at least two bytes with its separator, and a reference of 16 when it is read.
 TEXT_GROWTH = 8
 ARRAY = b"\x93NUMPY"  # begins a file of one array
@@ -50,7 +51,7 @@ class SizeLimit:
         if self._taken > self.limit:
             raise InvalidInput(
                 f"{file} would take {format_bytes(count)} of memory{many}{more}, and at most "
-                f"{format_bytes(self.limit)} are read: write {OPTION} {_rounded(self._taken)}"
+                f"{format_bytes(self.limit)} are read: write {OPTION} {_round_up_size(self._taken)}"
             )
         free = free_bytes()
         needed = COPIES * self._taken - before  # those before are held once already
@@ -136,7 +137,7 @@ def _check_columns(file: Path, count: int) -> None:
         )
 
 
-def _rounded(count: int) -> str:
+def _round_up_size(count: int) -> str:
     """A size that is enough, as the option takes it."""
     unit = "GB" if count >= UNITS["GB"] else "MB"
-    return f"{-(-count // UNITS[unit])}{unit}"
+    return f"{ceil_div(count, UNITS[unit])}{unit}"

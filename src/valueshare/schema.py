@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput, one_line
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
-FORMAT = 4  # of the run folder: earlier ones had other names for settings and tensors. Others are refused
+FORMAT = 4  # run-folder format; others, which had other names for settings and tensors, are refused
 MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
@@ -199,9 +199,8 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
         if "kind" not in config:
             raise InvalidInput(f"{folder / CONFIG} is damaged: it has no kind of results; put it back as it was")
         return
-    other, advice = ("a newer", "upgrade valueshare")
-    if stored_format < FORMAT:
-        other, advice = "an earlier", "read it with that one"
+    is_newer = stored_format > FORMAT
+    other, advice = ("a newer", "upgrade valueshare") if is_newer else ("an earlier", "read it with that one")
     raise InvalidInput(
         f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
         f"run-folder format {stored_format}; this one reads format {FORMAT}: {advice}"

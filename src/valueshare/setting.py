@@ -12,10 +12,10 @@ from numbers import Real
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidSetting
 
-MAX_COUNT = 10**12  # of anything that is counted: far beyond any run, far below what overflows
-MAX_VALUES = 1_000  # of one setting
+MAX_COUNT = 10**12  # far beyond any run, far below what overflows
+MAX_VALUES = 1_000  # in the list of one setting
 
 
 class Setting(NamedTuple):
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
     def check(self, value: Any) -> None:
         """Refuse a value of a wrong type or range."""
-        _checked(self, value)
+        _convert(self, value)
 
 
 def setting(
@@ -56,12 +56,12 @@ def setting(
 def settings_of(owner: type) -> Mapping[str, Setting]:
     """The settings that a dataclass declares, by their names."""
     hints, settings = get_type_hints(owner), {}
-    for one in fields(owner):
-        members = get_args(hints[one.name])
+    for declared in fields(owner):
+        members = get_args(hints[declared.name])
         optional = NoneType in members
-        kind = members[0] if optional else hints[one.name]
+        kind = members[0] if optional else hints[declared.name]
         item = get_args(kind)[0] if get_origin(kind) is tuple else kind
-        settings[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
+        settings[declared.name] = Setting(declared.name, kind, item, optional, **declared.metadata)
     return MappingProxyType(settings)
 
 
@@ -69,39 +69,39 @@ def check_settings(instance: Any) -> None:
     """Check every setting of a frozen dataclass; lists from JSON and numbers from NumPy get the declared types."""
     owner: Any = type(instance)
     for name, declared in settings_of(owner).items():
-        object.__setattr__(instance, name, _checked(declared, getattr(instance, name)))
+        object.__setattr__(instance, name, _convert(declared, getattr(instance, name)))
 
 
-def _checked(declared: Setting, value: Any) -> Any:
+def _convert(declared: Setting, value: Any) -> Any:
     if value is None and declared.optional:
         return None
     if declared.item is declared.kind:
-        return _checked_item(declared, value)
+        return _convert_item(declared, value)
     name, kinds = declared.name, get_args(declared.kind)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput(f"{name} = {value!r}: write a list of numbers, like [{value}]")
+        raise InvalidSetting(f"{name} = {value!r}: write a list of numbers, like [{value}]")
     values = tuple(islice(value, MAX_VALUES + 1))  # from Python, it may have no end
     if len(values) > MAX_VALUES:
-        raise InvalidInput(f"{name} has more than {MAX_VALUES:,} numbers: write fewer")
+        raise InvalidSetting(f"{name} has more than {MAX_VALUES:,} numbers: write fewer")
     if kinds[-1] is not Ellipsis and len(values) != len(kinds):
-        raise InvalidInput(f"{name} = {values}: write {len(kinds)} numbers")
-    return tuple(_checked_item(declared, item) for item in values)
+        raise InvalidSetting(f"{name} = {values}: write {len(kinds)} numbers")
+    return tuple(_convert_item(declared, item) for item in values)
 
 
-def _checked_item(declared: Setting, value: Any) -> Any:
+def _convert_item(declared: Setting, value: Any) -> Any:
     name, kind = declared.name, declared.item
     if kind in (int, float):
         value = as_int(name, value) if kind is int else as_float(name, value)
         _check_range(declared, value)
     elif kind is bool:
         if value not in (True, False):
-            raise InvalidInput(f"{name} = {value!r}: write True or False")
+            raise InvalidSetting(f"{name} = {value!r}: write True or False")
         value = bool(value)
     elif kind is str:
         if not isinstance(value, str):
-            raise InvalidInput(f"{name} = {value!r}: write a name")
+            raise InvalidSetting(f"{name} = {value!r}: write a name")
     elif value not in get_args(kind):  # a Literal
-        raise InvalidInput(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
+        raise InvalidSetting(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
     return value
 
 
@@ -116,7 +116,7 @@ def _check_range(declared: Setting, value: float) -> None:
         wanted = f"number >= {low:g}" if low > above else f"number > {above:g}"
     else:
         wanted = f"number <= {high:,}" if high < below else f"number < {below:g}"
-    raise InvalidInput(f"{declared.name} = {value}: write a {wanted}")
+    raise InvalidSetting(f"{declared.name} = {value}: write a {wanted}")
 
 
 def as_int(name: str, value: Any) -> int:
@@ -126,14 +126,14 @@ def as_int(name: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         count = None
     if count is None or count != value:
-        raise InvalidInput(f"{name} = {value!r}: write a whole number")
+        raise InvalidSetting(f"{name} = {value!r}: write a whole number")
     return count
 
 
 def as_float(name: str, value: Any) -> float:
     """A number as a float, NumPy's too; strings are rejected."""
     if not isinstance(value, Real):
-        raise InvalidInput(f"{name} = {value!r}: write a number")
+        raise InvalidSetting(f"{name} = {value!r}: write a number")
     return float(value)
 
 
@@ -142,5 +142,5 @@ def as_count(name: str, value: Any, minimum: int = 1) -> int:
     count = as_int(name, value)
     if not minimum <= count <= MAX_COUNT:
         wanted = f">= {minimum}" if count < minimum else f"<= {MAX_COUNT:,}"
-        raise InvalidInput(f"{name} = {count}: write a number {wanted}")
+        raise InvalidSetting(f"{name} = {count}: write a number {wanted}")
     return count

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 INTERRUPTED = 130  # a shell's exit code for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
-PAGE_THREAD = "valueshare-page"  # of `watch`: the process ends without it
+PAGE_THREAD = "valueshare-page"  # serves the page of `watch`; the process ends without waiting for it
 
 EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: PREEMPTED, signal.SIGUSR1: PREEMPTED}
 # A compilation or a checkpoint may delay the next step. After this many seconds the run is ended at once: an unfinished
@@ -73,7 +73,7 @@ class StopRequest:
 def raise_on_signal() -> Handler:
     """A handler that ends a command by an exception, so that no half-written files stay.
 
-    Further signals are ignored while files are removed: `timeout`, for one, sends each twice.
+    Further signals are ignored while files are removed: `timeout`, for example, sends each twice.
     """
     ending = -math.inf
 

@@ -62,7 +62,7 @@ def start(
     """
     check_device(plan, execution.launcher)
     execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
-    if _is_resumed(plan, location, execution):
+    if _can_resume(plan, location, execution):
         return resume_run(location, execution, command)
     with _working_copy(location, execution) as copy:
         refuse_other_files(copy)
@@ -79,11 +79,11 @@ def start(
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
     """Refuse the folder of a plan that is not started, as `start` would; URLs are not read."""
-    if isinstance(location, Path) and not _is_resumed(plan, location, execution):
+    if isinstance(location, Path) and not _can_resume(plan, location, execution):
         run_folder.refuse_existing_run(location, plan)
 
 
-def _is_resumed(plan: Plan, location: Location, execution: ExecutionOptions) -> bool:
+def _can_resume(plan: Plan, location: Location, execution: ExecutionOptions) -> bool:
     """Whether to start a plan is to resume it: its folder is there, without a finished phase."""
     splits = execution.launcher.population_agents
     return not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan)

@@ -35,9 +35,9 @@ def pluralize(count: int, what: str) -> str:
 
 def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
     """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
-    written = known if isinstance(known, Mapping) else {one: one for one in known}
+    written = known if isinstance(known, Mapping) else {word: word for word in known}
     near = get_close_matches(name, written, count, cutoff)
-    return f"did you mean {' or '.join(written[one] for one in near)}?" if near else ""
+    return f"did you mean {' or '.join(written[word] for word in near)}?" if near else ""
 
 
 def resume_command(location: object) -> str:
@@ -63,9 +63,11 @@ def exact(number: float) -> str:
 
 def option_words(name: str, value: Any) -> list[str]:
     """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
-    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-    values = [] if isinstance(value, bool) else value if isinstance(value, list | tuple) else [value]
-    return [option, *(exact(one) if isinstance(one, float) else str(one) for one in values)]
+    option = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{option}" if value else f"--no-{option}"]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [f"--{option}", *(exact(item) if isinstance(item, float) else str(item) for item in values)]
 
 
 def plain_numbers(values: Sequence[float]) -> list[str]:
@@ -96,7 +98,7 @@ def interval_text(value: float, low: float, high: float) -> str:
     return f"{middle} [{below}, {above}]"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
     """A table as lines of text: columns of equal width, all but the first aligned to the `right` if it is set."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = str.rjust if right else str.ljust

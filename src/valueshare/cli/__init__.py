@@ -77,18 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)
     except InvalidInput as error:
-        exit_with(with_options(str(error)), 2)
+        exit_with(with_options(error), 2)
     except (EnvironmentFailed, CallbackFailed) as error:
         exit_with(str(error), 1)
     except (KeyboardInterrupt, Stopped) as stop:
         code = getattr(stop, "exit_code", INTERRUPTED)
         exit_with("; ".join(["interrupted", *map(str, stop.args)]), code)
     except BrokenPipeError:
-        # The reader of our output has gone, `| head -1` say: nothing is left to tell it.
+        # The reader of our output has gone, as after `| head -1`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        # A full disk, say. Half-written folders have been removed on the way here.
+        # For example a full disk. Half-written folders have been removed on the way here.
         exit_with(str(error.strerror or error), 1)
     except BaseException as error:  # some libraries' own are not an `Exception`
         if not is_out_of_memory(error):
@@ -102,7 +102,7 @@ def make_app() -> App:
         consume_multiple=True,  # --k 0 2
         allow_repeating=True,  # the last one holds
         negative=(),
-        converter=_converted,
+        converter=_convert,
         show_default=_shown_default,
     )
     app = App(
@@ -131,7 +131,7 @@ def _shown_default(value: Any) -> str | None:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
 
     Of an option that is given twice the last one holds, as in argparse; the parser would join the values of a list.

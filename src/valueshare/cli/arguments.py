@@ -12,29 +12,17 @@ from typing import Annotated, Any, Literal, NoReturn, cast
 
 from cyclopts import Group, Parameter
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT, SETTINGS
-from valueshare.runs.directory import UNNAMED, remove_unnamed
+from valueshare.runs.directory import TEMP_PREFIX, remove_temp_folders
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
-from valueshare.schema import CONFIG
 from valueshare.setting import Setting
 
 # The groups of a command's help, in their order.
-GROUPS = {
-    name: Group.create_ordered(name.capitalize())
-    for name in (
-        "environment",
-        "algorithm",
-        "exploration",
-        "replay",
-        "optimiser",
-        "evaluation",
-        "execution",
-        "cluster",
-    )
-}
+_GROUP_NAMES = "environment algorithm exploration replay optimiser evaluation execution cluster"
+GROUPS = {name: Group.create_ordered(name.capitalize()) for name in _GROUP_NAMES.split()}
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
@@ -76,11 +64,8 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
 
-# Not in paths and folders, quoted names and labels like step_size=0.1.
 _NAMES = "|".join(name for name in SETTINGS if "_" in name)
-_BEFORE = r"""(?<![\w./'"-])(?<!resume )(?<!extend )(?<!report )"""
-_AFTER = r"""(?![\w./'"=-])(?! holds| is being)"""
-_SETTING = re.compile(rf"{_BEFORE}(?P<name>{_NAMES}){_AFTER}(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
+_SETTING = re.compile(rf"\b(?P<name>{_NAMES})\b(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -94,13 +79,13 @@ def as_option(declared: Setting) -> Any:
     return Annotated[kind | None, option]
 
 
-def with_options(text: str) -> str:
-    """A message of the package in the words of the command line: --eval-interval 5 for eval_interval = 5.
+def with_options(error: InvalidInput) -> str:
+    """The message of an error; of a wrong setting with its option, --eval-interval 5 for eval_interval = 5.
 
-    Settings of one word, like steps, are readable as they are. Where config.json is wrong, they keep the names in it.
+    Settings of one word, like steps, are readable as they are.
     """
-    if CONFIG in text:
-        return text
+    if not isinstance(error, InvalidSetting):
+        return str(error)
 
     def written(found: re.Match[str]) -> str:
         name = found["name"].replace("_", "-")
@@ -108,7 +93,7 @@ def with_options(text: str) -> str:
             return f"--{name}" if found["switch"] == "True" else f"--no-{name}"
         return f"--{name}" + (f" {found['word'] or ''}" if found["value"] else "")
 
-    return _SETTING.sub(written, text)
+    return _SETTING.sub(written, str(error))
 
 
 def exit_with(line: str, code: int) -> NoReturn:
@@ -131,16 +116,16 @@ def persistent_location(folder: str | Path) -> Location:
 
 
 def writable_location(folder: str | Path) -> Location:
-    """The same of a location to write to; where no folder can be made, it is refused at once."""
+    """The folder or URL to write to; one where no folder can be made is refused."""
     location = persistent_location(folder)
     if not isinstance(location, Path):
         return location  # who writes there looks by itself
     try:
         if not location.exists():
             above = next(folder for folder in location.absolute().parents if folder.exists())
-            remove_unnamed(above)
-            trial_folder = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
-            with suppress(FileNotFoundError):  # another process took it for left
+            remove_temp_folders(above)
+            trial_folder = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above))
+            with suppress(FileNotFoundError):  # another process has removed it
                 trial_folder.rmdir()
     except OSError as error:
         # Of a folder that is there, like /proc: it takes no others.

@@ -44,7 +44,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
             return f"{name} is missing: valueshare {command} --help says what it is"
         case CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
-            return f"{argument.name}: cannot read{value}: write {_wanted(error.target_type)}"
+            return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"
         case UnusedCliTokensError():
             return f"{command} takes no {unused[0]!r}: {_without(unused[0], error, options)}"
     error.verbose = False
@@ -54,7 +54,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
 def _options(error: CycloptsError) -> list[str]:
     if error.app is None or isinstance(error, UnknownCommandError):
         return []
-    return [name for one in error.app.assemble_argument_collection() for name in one.names]
+    return [name for argument in error.app.assemble_argument_collection() for name in argument.names]
 
 
 def _without(word: str, error: CycloptsError, options: Sequence[str]) -> str:
@@ -90,12 +90,12 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     return f"{command} has no option {option}: {hint}"
 
 
-def _wanted(kind: Any) -> str:
+def _expected_type(kind: Any) -> str:
     """The values of a type, in words."""
     members = get_args(kind)
     if get_origin(kind) is Literal:
         names = list(dict.fromkeys(name.lower() for name in sorted(members)))
         return f"one of {', '.join(names)}" if len(names) > 1 else names[0]
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_wanted(member) for member in members)
+        return " or ".join(_expected_type(member) for member in members)
     return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

@@ -191,7 +191,7 @@ def paper_table(
 def _paper_table_lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
     """The table as aligned text: one line per game, then the IQM of each agent."""
     from valueshare.analysis.statistics import iqm
-    from valueshare.text import aligned
+    from valueshare.text import align_columns
 
     agents = wide.columns[1:]
     rows = [["game", *agents]]
@@ -199,6 +199,6 @@ def _paper_table_lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: 
     normalized = long.partition_by("algorithm", as_dict=True)
     levels = [iqm(normalized[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
     rows.append(["IQM", *(f"{level:.2f}" for level in levels)])
-    lines = aligned(rows, right=True)
+    lines = align_columns(rows, right=True)
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

@@ -113,7 +113,7 @@ def train(
             try:
                 starting.check_plan(run_plan, folder, execution)
             except InvalidInput as refusal:
-                print(f"note: {with_options(str(refusal))}")
+                print(f"note: {with_options(refusal)}")
             return
         explicit_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **overrides, "device": explicit_device, "compile": compile}

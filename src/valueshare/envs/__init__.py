@@ -1,10 +1,11 @@
 """Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import get_args
 
-from valueshare.envs import atari_games, envpool, gymnasium, gymnax
+from valueshare.envs import atari_games, envpool, gymnasium, gymnax  # their libraries are loaded on first use
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari import AtariEnvironments, atari_spec
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
@@ -15,8 +16,6 @@ from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_n
 from valueshare.envs.minatar import MINATAR_GAMES, is_minatar, minatar_names, minatar_spec
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
-
-# They load the libraries of their environments on first use.
 from valueshare.text import suggestion
 
 __all__ = [
@@ -119,58 +118,59 @@ def announce_imports(env_ids: Iterable[str]) -> None:
 
 def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None) -> Backend:
     chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
-    if all(one == "ale" for one in chosen.values()):
+    others = [name for name in chosen if chosen[name] != "ale"]
+    if not others:
         return "ale"
-    other = next(name for name, one in chosen.items() if one != "ale")
     if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
         raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
-        raise InvalidInput(f"{other} is not an Atari game of ALE: leave the Atari protocol away")
-    return chosen[other]
+        raise InvalidInput(f"{others[0]} is not an Atari game of ALE: leave out the Atari protocol")
+    return chosen[others[0]]
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
+    """The given backend, or the first that has the environment; a name that is not known is refused."""
     if backend is not None and backend not in get_args(Backend):
         raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
     plain = split_bins(env_id).env_id
-    names: dict[str, list[str]] = {}
-    if backend == "numba" or (backend is None and is_minatar(env_id)):
-        names["numba"] = minatar_names()
-        if env_id in names["numba"]:
-            return "numba"
-    if backend == "jax" or (backend is None and has_gymnax_name(env_id)):
-        names["jax"] = gymnax.known_names()
-        if env_id in names["jax"]:
-            return "jax"
-    if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
-        names["envpool"] = envpool.known_names(plain)
-        if plain in names["envpool"]:
-            return "envpool"
-    if backend in (None, "gymnasium"):
-        names["gymnasium"] = gymnasium.known_names()
-        # "module:Name-v0" is Gymnasium's way to import what registers an environment.
-        if plain in names["gymnasium"] or ":" in plain:
-            return "gymnasium"
-    if backend is None:  # games by their short names, of which the ids are variants
-        names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
-        names["ale"] = atari_games.known_names()
-        names["numba"] = minatar_names()
-        if "minatar" in env_id.lower():  # Breakout is near too, and another game
-            meant = [name for name in MINATAR_GAMES if name.lower() in env_id.lower()]
-            names = {"numba": [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]}
-            plain = f"{meant[0]}-MinAtar" if meant else plain
-    raise InvalidInput(f"there is no environment {env_id!r}{_nearest(plain, names)}")
+    has_envpool = find_spec("envpool") is not None
+    candidates: dict[Backend, tuple[bool, str, Callable[[], list[str]]]] = {  # whether to try it, name, known names
+        "numba": (is_minatar(env_id), env_id, minatar_names),
+        "jax": (has_gymnax_name(env_id), env_id, gymnax.known_names),
+        "envpool": (has_envpool, plain, partial(envpool.known_names, plain)),
+        "gymnasium": (True, plain, gymnasium.known_names),
+    }
+    names: dict[Backend, list[str]] = {}
+    for candidate, (is_possible, name, known_names) in candidates.items():
+        if backend == candidate or (backend is None and is_possible):
+            names[candidate] = known_names()
+            if name in names[candidate]:
+                return candidate
+    if "gymnasium" in names and ":" in plain:  # module:Name-v0: Gymnasium imports the module, which registers it
+        return "gymnasium"
+    hint = _similar_names(env_id, plain, names) if backend is None else _nearest(plain, names)
+    raise InvalidInput(f"there is no environment {env_id!r}: {hint}")
 
 
-def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
-    by_lower = {name.lower(): name for known in names.values() for name in known}
+def _similar_names(env_id: str, plain: str, names: Mapping[Backend, list[str]]) -> str:
+    """A hint for a name that no backend has; Atari and MinAtar games are known by their short names."""
+    if "minatar" in env_id.lower():  # Breakout is near too, and another game
+        meant = [name for name in MINATAR_GAMES if name.lower() in env_id.lower()]
+        games = [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]
+        return _nearest(games[0] if meant else plain, {"numba": games})
+    others = {backend: [name for name in known if not is_atari(name)] for backend, known in names.items()}
+    return _nearest(plain, {**others, "ale": atari_games.known_names(), "numba": minatar_names()})
+
+
+def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
-        return f": put its module before its name, like my_package:{env_id}"
+        return f"put its module before its name, like my_package:{env_id}"
+    by_lower = {name.lower(): name for known in names.values() for name in known}
     none_near = f"no {' or '.join(KINDS[backend] for backend in names)} has a similar name"
-    return f": {suggestion(env_id.lower(), by_lower) or none_near}"
+    return suggestion(env_id.lower(), by_lower) or none_near
 
 
 def _either(names: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs.atari_games import AtariGame, atari_game
-from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, resolve_limit
 from valueshare.envs.emulators import (
     action_count,
     emulator_indices,
@@ -44,6 +44,7 @@ from valueshare.envs.emulators import (
 )
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
+from valueshare.integers import ceil_div
 
 
 def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int | None = None) -> EnvironmentSpec:
@@ -62,7 +63,7 @@ def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int
         observation_shape=(protocol.height, protocol.width),
         observation_dtype=np.dtype(np.uint8),
         actions=counts[games[0].name],
-        episode_limit=checked_limit(episode_limit, protocol.step_limit),
+        episode_limit=resolve_limit(episode_limit, protocol.step_limit),
         stack=protocol.stack,
     )
 
@@ -112,7 +113,7 @@ class AtariEnvironments(Environments):
         self._all = np.arange(self.count)
         self._none = np.zeros(self.count, np.bool_)  # [E]
         self._none.flags.writeable = False
-        self._steps: list[int] = []  # of each group
+        self._steps: list[int] = []  # steps of each group
         self._start_step = np.zeros(self.count, np.int64)  # [E] steps of its group when a game began
         self._longest = 0  # no game has more steps
         self._lives: NDArray[np.integer[Any]] = np.zeros(self.count, np.int64)  # [E]
@@ -147,7 +148,7 @@ class AtariEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = bool(self._groups) and self._sent is None
-        checked = self._checked_actions(actions, np.int32, is_ready=is_ready)
+        checked = self._check_actions(actions, np.int32, is_ready=is_ready)
         if checked.view(np.uint32).max() >= self.spec.actions:  # which negative ones are as well
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
         stepping = self._groups if active is None else self._groups_to_step(active)
@@ -271,7 +272,7 @@ class AtariEnvironments(Environments):
 
 def _share(threads: int, size: int, total: int) -> int:
     """Threads of a group: its part of all, rounded up so that no core is without one."""
-    return min(size, -(-threads * size // total))
+    return min(size, ceil_div(threads * size, total))
 
 
 def _distinct(games: Sequence[AtariGame]) -> list[AtariGame]:

@@ -14,7 +14,7 @@ from valueshare.text import suggestion
 
 __all__ = ["AtariGame", "atari57", "atari_game", "is_atari", "known_names"]
 
-_VERSIONS = ("0", "4", "5")  # of all ids that Gymnasium has had of games
+_VERSIONS = ("0", "4", "5")  # all that ids of games in Gymnasium have had
 _OF_SCREENS = re.compile(r"(NoFrameskip|Deterministic)?-v[045]$")  # ids with -ram observe a game's memory
 # Two players' games: ale-py has the ROMs, and Gymnasium no id of them.
 _NOT_ALONE = ("combat", "joust", "maze_craze", "warlords")

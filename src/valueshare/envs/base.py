@@ -40,7 +40,7 @@ class EnvironmentSpec:
     actions: int
     episode_limit: int | None  # steps until an episode is truncated; None: never
     stack: int = 0  # frames that the network sees at once; 0: observations as they are
-    first_state: int | None = None  # of Discrete observations, which are one-hot vectors here; None: they are a Box
+    first_state: int | None = None  # `start` of Discrete observations, which are one-hot vectors here; None: a Box
 
     @property
     def network_shape(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Environments(ABC):
     def close(self) -> None:
         """Free the environments; `reset` makes new ones."""
 
-    def _checked_actions(self, actions: Actions, dtype: Any, *, is_ready: bool) -> NDArray[Any]:
+    def _check_actions(self, actions: Actions, dtype: Any, *, is_ready: bool) -> NDArray[Any]:
         """For `send`: a copy of the actions [E]. `is_ready` means reset, and no result left to be received."""
         if not is_ready:
             raise RuntimeError("send follows reset or receive")
@@ -149,7 +149,7 @@ def spec_from_spaces(
     )
 
 
-def checked_limit(episode_limit: int | None, default: int | None) -> int | None:
+def resolve_limit(episode_limit: int | None, default: int | None) -> int | None:
     if episode_limit is None:
         return default
     if episode_limit < 1:

@@ -29,12 +29,12 @@ from valueshare.envs.base import (
     Seeds,
     StepResult,
     as_keys,
-    checked_limit,
     mix_to_int32,
+    resolve_limit,
     spec_from_spaces,
 )
-from valueshare.envs.one_hot import encoded
-from valueshare.errors import InvalidInput
+from valueshare.envs.one_hot import encode
+from valueshare.errors import InvalidInput, one_line
 from valueshare.extras import importing
 from valueshare.host_memory import return_freed_memory
 
@@ -59,7 +59,7 @@ def envpool_spec(env_id: str, episode_limit: int | None = None) -> EnvironmentSp
         raise InvalidInput(f"{env_id} has several players: choose an environment with one")
     with _without_space_warnings():
         spaces = spec.observation_space, spec.action_space
-    limit = checked_limit(episode_limit, None if own_limit >= _UNLIMITED else own_limit)
+    limit = resolve_limit(episode_limit, None if own_limit >= _UNLIMITED else own_limit)
     return spec_from_spaces(env_id, "envpool", *spaces, limit)
 
 
@@ -97,14 +97,14 @@ class EnvPoolEnvironments(Environments):
                 seed=env_seeds,
                 max_episode_steps=_UNLIMITED if limit is None else min(limit + 1, _UNLIMITED),
             )
-            self._observation = encoded(self.spec, self._pool.reset()[0])
+            self._observation = encode(self.spec, self._pool.reset()[0])
         self._elapsed[:] = 0
         return self._observation
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         # A pool that is asked for a result that nothing was sent for waits for ever.
         is_ready = self._pool is not None and self._sent is None
-        numbers = self._checked_actions(actions, np.int64, is_ready=is_ready)
+        numbers = self._check_actions(actions, np.int64, is_ready=is_ready)
         sent = self._actions[numbers]  # [E], or [E, d] where they are bins
         rows = self._all if active is None else np.flatnonzero(active).astype(np.int32)
         if rows.size:
@@ -115,7 +115,7 @@ class EnvPoolEnvironments(Environments):
         rows, self._sent = self._pending(self._sent), None
         if rows.size == self.count:
             observation, reward, terminated, truncated, _ = self._pool.recv()
-            final = encoded(self.spec, observation)  # [E, ...]
+            final = encode(self.spec, observation)  # [E, ...]
             self._elapsed += 1
         else:
             final = self._observation.copy()
@@ -123,7 +123,7 @@ class EnvPoolEnvironments(Environments):
             terminated, truncated = np.zeros((2, self.count), np.bool_)
             if rows.size:
                 obs, reward[rows], terminated[rows], truncated[rows], _ = self._pool.recv()
-                final[rows] = encoded(self.spec, obs)
+                final[rows] = encode(self.spec, obs)
             self._elapsed[rows] += 1
         if self.spec.episode_limit is not None:
             # An environment that is not stepped was reset if it ended, so it is below its limit.
@@ -132,7 +132,7 @@ class EnvPoolEnvironments(Environments):
         next_observation = final
         if ended.size:
             next_observation = final.copy()
-            next_observation[ended] = encoded(self.spec, self._pool.reset(ended)[0])
+            next_observation[ended] = encode(self.spec, self._pool.reset(ended)[0])
             self._elapsed[ended] = 0
         self._observation = next_observation
         reward = reward.astype(np.float32, copy=False)
@@ -193,8 +193,7 @@ def _pool_spec(env_id: str) -> Any:
     try:
         return _envpool().make_spec(split_bins(env_id).env_id)
     except (ImportError, RuntimeError) as reason:  # some families need libraries of the system
-        line = " ".join(str(reason).split())
-        raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {line}") from reason
+        raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {one_line(reason)}") from reason
 
 
 @contextmanager

@@ -24,14 +24,14 @@ from valueshare.envs.base import (
     Seeds,
     StepResult,
     as_keys,
-    checked_limit,
+    resolve_limit,
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import one_hot
-from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
+from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed, one_line
 
 TRIED_ACTIONS = 16
-STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # of a step
+STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # what a step returns
 # Whatever a third-party environment raises; by sys.exit it would end a run in silence.
 RAISED = (Exception, SystemExit)
 
@@ -46,7 +46,7 @@ def gymnasium_spec(env_id: str, episode_limit: int | None = None) -> Environment
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     try:
-        limit = checked_limit(episode_limit, None if env.spec is None else env.spec.max_episode_steps)
+        limit = resolve_limit(episode_limit, None if env.spec is None else env.spec.max_episode_steps)
         observations = getattr(env, "observation_space", None)
         actions = getattr(env, "action_space", None)
         return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
@@ -87,7 +87,7 @@ class CheckedEnvironment:
                 raise self._invalid_return(
                     f"a {type(returned).__name__} in its reset, where (observation, info) is wanted"
                 )
-            return self._checked(returned[0], "reset")
+            return self._check_observation(returned[0], "reset")
         except EnvironmentFailed:
             raise
         except RAISED as error:
@@ -96,8 +96,8 @@ class CheckedEnvironment:
     def step(self, action: int) -> tuple[NDArray[Any], np.float32, bool, bool]:
         """Observation, reward, terminated, and truncated where it is not terminated."""
         try:
-            obs, reward, terminated, truncated = self._stepped(action)
-            observation, got = self._checked(obs, "step"), np.float32(float(reward))
+            obs, reward, terminated, truncated = self._step(action)
+            observation, got = self._check_observation(obs, "step"), np.float32(float(reward))
         except EnvironmentFailed:
             raise
         except RAISED as error:
@@ -115,7 +115,7 @@ class CheckedEnvironment:
     def close(self) -> None:
         _close(self._env)
 
-    def _stepped(self, action: int) -> tuple[Any, Any, bool, bool]:
+    def _step(self, action: int) -> tuple[Any, Any, bool, bool]:
         """Observation, reward, terminated, truncated."""
         # An array is a copy, which the environment may change.
         own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
@@ -132,7 +132,7 @@ class CheckedEnvironment:
                 )
         return obs, reward, bool(terminated), bool(truncated)
 
-    def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
+    def _check_observation(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
         if self._spec.first_state is not None:
             try:
@@ -179,7 +179,7 @@ class GymnasiumEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = bool(self._envs) and self._sent is None
-        checked = self._checked_actions(actions, np.int64, is_ready=is_ready).tolist()
+        checked = self._check_actions(actions, np.int64, is_ready=is_ready).tolist()
         rows = range(self.count) if active is None else np.flatnonzero(active).tolist()
         self._sent = checked, rows
 
@@ -228,14 +228,13 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
                 f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "
                 "folder, write PYTHONPATH=. before the command"
             ) from reason
-        line = " ".join(str(reason).split())
-        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
+        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {one_line(reason)}") from reason
     except RAISED as error:
         raise _failed(env_id, "constructor", error) from error
 
 
 def _shown(value: object) -> str:
-    return " ".join(repr(value).split())[:60]
+    return one_line(repr(value))[:60]
 
 
 def _is_flag(value: object) -> bool:

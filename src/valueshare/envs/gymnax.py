@@ -14,16 +14,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, resolve_limit
 from valueshare.envs.minatar import MINATAR_SHAPE, STICKY, game_limit, is_minatar, minatar_spec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import importing, install_command
+from valueshare.files import cache_folder
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
         observation_shape=shape,
         observation_dtype=dtype,
         actions=actions,
-        episode_limit=checked_limit(episode_limit, int(params.max_steps_in_episode)),
+        episode_limit=resolve_limit(episode_limit, int(params.max_steps_in_episode)),
     )
 
 
@@ -89,7 +89,7 @@ class GymnaxEnvironments(Environments):
         return np.asarray(self.reset_on_device(seeds))
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        checked = self._checked_actions(actions, np.int32, is_ready=True)  # or `send_on_device` refuses
+        checked = self._check_actions(actions, np.int32, is_ready=True)  # or `send_on_device` refuses
         put = _jax().device_put
         self.send_on_device(put(checked, self._device), None if active is None else put(active, self._device))
 
@@ -135,7 +135,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
     sticky = STICKY if is_minatar(env_ids[0]) else 0.0
     no_observation = np.zeros((len(env_ids), *spec.observation_shape), spec.observation_dtype)
 
-    def scattered(parts: Sequence[Any], like: Any) -> Any:
+    def scatter(parts: Sequence[Any], like: Any) -> Any:
         """[E of a game, ...] of every game -> [E, ...]."""
         whole = jnp.zeros_like(like)
         for game, part in zip(games, parts, strict=True):
@@ -151,7 +151,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
         parts = [game.reset(game_keys[game.rows]) for game in games]
-        observation = scattered([game.image(obs) for game, (obs, _) in zip(games, parts, strict=True)], no_observation)
+        observation = scatter([game.image(obs) for game, (obs, _) in zip(games, parts, strict=True)], no_observation)
         return BatchState(
             tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation
         )
@@ -166,15 +166,15 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
             for game, state in zip(games, batch.states, strict=True)
         ]
         rows = jnp.zeros(len(env_ids), jnp.float32)
-        terminated = scattered([result.terminated for _, result in parts], rows).astype(bool) & active
-        truncated = scattered([result.truncated for _, result in parts], rows).astype(bool) & active & ~terminated
+        terminated = scatter([result.terminated for _, result in parts], rows).astype(bool) & active
+        truncated = scatter([result.truncated for _, result in parts], rows).astype(bool) & active & ~terminated
         mask = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
         stepped = StepResult(
-            jnp.where(mask, scattered([r.observation for _, r in parts], batch.observation), batch.observation),
-            jnp.where(active, scattered([r.reward for _, r in parts], rows), 0.0),
+            jnp.where(mask, scatter([r.observation for _, r in parts], batch.observation), batch.observation),
+            jnp.where(active, scatter([r.reward for _, r in parts], rows), 0.0),
             terminated,
             truncated,
-            jnp.where(mask, scattered([r.final_observation for _, r in parts], batch.observation), batch.observation),
+            jnp.where(mask, scatter([r.final_observation for _, r in parts], batch.observation), batch.observation),
         )
         action = jnp.where(active, actions, batch.action)
         return BatchState(tuple(state for state, _ in parts), batch.keys, steps, action, stepped.observation), stepped
@@ -218,7 +218,7 @@ class _Game:
 
 
 def _without_weak_types(tree: Tree) -> Tree:
-    """The same arrays with types of their own. JAX's weak types would make it compile a step twice."""
+    """Arrays with their types made explicit: weak types would make JAX compile a step twice."""
     return _jax().tree.map(lambda leaf: _jax().lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
@@ -262,8 +262,7 @@ def _jax() -> Any:
     with importing("JAX", "jax"):
         import jax
     if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # to compile takes up to a minute
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-        config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
+        config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
     return jax
 
 

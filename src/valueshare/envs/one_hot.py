@@ -22,7 +22,7 @@ def one_hot(spec: EnvironmentSpec, numbers: ArrayLike) -> NDArray[np.bool_]:
     return encoding
 
 
-def encoded(spec: EnvironmentSpec, observation: Any) -> NDArray[Any]:
+def encode(spec: EnvironmentSpec, observation: Any) -> NDArray[Any]:
     """Observations [E, ...] of a backend as the agents see them: of the spec's type; one-hot if Discrete."""
     if spec.first_state is not None:
         return one_hot(spec, observation)

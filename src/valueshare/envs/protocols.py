@@ -73,7 +73,7 @@ class AtariProtocol:
         return sha256(text.encode()).hexdigest()[:12]
 
     def for_evaluation(self) -> "AtariProtocol":
-        """The same with whole games as episodes, which is what scores are made of."""
+        """This protocol with whole games as episodes, which is what scores are made of."""
         return dataclasses.replace(self, terminal_on_life_loss=False)
 
     def described(self) -> list[str]:

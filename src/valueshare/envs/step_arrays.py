@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.base import EnvironmentSpec, StepResult
+from valueshare.integers import round_up
 
 ALIGNMENT = 64  # bytes: arrays in one block of memory start at multiples of it
 
@@ -56,5 +57,5 @@ def step_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
 
 def aligned_slices(sizes: Sequence[int]) -> list[slice]:
     """Bytes of consecutive arrays of these sizes in one block, which ends with the last of them."""
-    starts = [sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes[:i]) for i in range(len(sizes))]
+    starts = [sum(round_up(size, ALIGNMENT) for size in sizes[:i]) for i in range(len(sizes))]
     return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]

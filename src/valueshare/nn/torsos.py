@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.nn.convolution import Convolution
 from valueshare.nn.stacking import Linear, per_agent, stackable
 
@@ -54,7 +54,7 @@ def torso(shape: NetworkShape) -> Torso:
                 "transpose them with gymnasium.wrappers.TransformObservation"
             )
         if len(hidden) != 1 or shape.observation_scale != 1:
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
                 f" take one hidden layer after the convolutions and no scale; write [{128 if small else 512}] and 1"
             )

@@ -7,12 +7,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from valueshare.errors import InvalidInput, first_line
+from valueshare.files import cache_folder
 
 _TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 
@@ -88,6 +88,5 @@ def _allow_spaces() -> None:
     quoted = lambda self: [shlex.quote(name) for name in libraries(self)]  # noqa: E731 (a method)
     cpp_builder.BuildOptionsBase.get_libraries_dirs = quoted  # type: ignore[method-assign]
     if " " in cache_dir() or " " in tempfile.gettempdir():
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "valueshare" / "torchinductor")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("torchinductor"))
         config.cpp_cache_precompile_headers = False  # they would be in the temporary folder

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from valueshare.envs.base import Environments, EnvironmentSpec
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidSetting
 from valueshare.learning.randomness import stream_key
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
@@ -184,13 +184,13 @@ class EpisodeStats:
 def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
     """Refuse evaluations that might never end, or that cannot be shared out evenly."""
     if settings.eval_episodes and settings.eval_episode_limit is None and env.episode_limit is None:
-        raise InvalidInput(
+        raise InvalidSetting(
             f"{env.name} has no episode limit, so an episode may never end: set eval_episode_limit, or evaluate by "
             "eval_timesteps"
         )
     count = eval_env_count(settings)
     if settings.eval_timesteps % count:
-        raise InvalidInput(
+        raise InvalidSetting(
             f"eval_timesteps = {settings.eval_timesteps} is not a multiple of eval_envs = {count}: make it one, so "
             "that all environments of an agent play equally long"
         )

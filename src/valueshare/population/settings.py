@@ -10,7 +10,8 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.integers import ceil_div, round_up
 from valueshare.setting import Setting, check_settings, setting, settings_of
 
 MAX_LAYER_WIDTH = 1_000_000  # units of a layer
@@ -124,22 +125,22 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.replay_capacity < self.batch_size:
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
                 f"{self.batch_size}: make the replay at least one batch large"
             )
         if self.step_size_steps is not None and self.step_size_schedule == "constant":
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"step_size_steps = {self.step_size_steps} is the length of a linear step size: add "
                 "step_size_schedule linear, or leave it out"
             )
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
-            raise InvalidInput(
+            raise InvalidSetting(
                 "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
                 "above 0, the other to 0"
             )
         if self.eval_interval % self.checkpoint_interval:
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
                 f"{self.checkpoint_interval}: evaluations happen at the end of phases"
             )
@@ -147,7 +148,7 @@ class TrainingSettings:
     @property
     def phases(self) -> int:
         """How many phases; the last one may be shorter."""
-        return -(-self.steps // self.checkpoint_interval)
+        return ceil_div(self.steps, self.checkpoint_interval)
 
     @property
     def never_learns(self) -> bool:
@@ -157,7 +158,7 @@ class TrainingSettings:
     @property
     def first_update(self) -> int:
         """The step at which the first update is due."""
-        return -(-self.learning_starts // self.update_interval) * self.update_interval
+        return round_up(self.learning_starts, self.update_interval)
 
     def learns_at(self, t: int) -> bool:
         """Whether step t has updates, `gradient_steps` of them."""
@@ -170,7 +171,7 @@ class TrainingSettings:
     @property
     def evaluations(self) -> int:
         """How many evaluations of a run: before its first step, and after some of its phases."""
-        return 1 - (-self.steps // self.eval_interval)
+        return 1 + ceil_div(self.steps, self.eval_interval)
 
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
-from valueshare.errors import InvalidInput, first_line
+from valueshare.errors import InvalidInput, InvalidSetting, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
@@ -220,7 +220,7 @@ def _resume(
 def check_replay_device(replay_device: str | None, device: torch.device) -> None:
     """Refuse a replay on a GPU beside training that is on none."""
     if replay_device == "cuda" and device.type != "cuda":
-        raise InvalidInput(
+        raise InvalidSetting(
             "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
             "--device cuda where there is one"
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.text import aligned, interval_text, pluralize
+from valueshare.text import align_columns, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 READING = (
@@ -23,7 +23,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         size = f"{pluralize(first['settings'], 'setting')}, {pluralize(first['seeds'], 'seed')}"
         chosen = [f"chosen on {'seed' if seeds.isdigit() else 'seeds'} {seeds}" for seeds in _halves(rows)]
         heads = ("", *chosen, "score on the other seeds")
-        lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([heads, *map(_cells, rows)])]
+        lines += [f"{env}: {SCORES[metric]}; {size}", *align_columns([heads, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
             lines.append(f"best over all seeds: {first['best']}, mean {mean} (too high: the same seeds chose it)")

@@ -23,10 +23,10 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import checksum, make_parents, reason, refuse_links, remove_empty, sync, sync_tree, write_json
 from valueshare.schema import CONFIG, read_config
 
-RETIRED = "old"  # a folder that is being replaced, inside a staging folder
-UNNAMED = ".valueshare-"  # prefix of a folder that is not locked yet; always empty
+REPLACED = "old"  # a folder that is being replaced, inside a staging folder
+TEMP_PREFIX = ".valueshare-"  # prefix of a folder that is not locked yet; always empty
 _RANDOM = "[a-z0-9_]{8}"  # the suffix that `tempfile` adds
-UNNAMED_FOLDER = re.compile(re.escape(UNNAMED) + _RANDOM)
+TEMP_FOLDER = re.compile(re.escape(TEMP_PREFIX) + _RANDOM)
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
@@ -93,9 +93,9 @@ def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
     the target is a link, this is done beside the folder that it points to, or beside the link without `follow`.
     """
     target = Path(os.path.realpath(target)) if follow else target  # a loop of links is not an error here
-    remove_unnamed(target.parent)
-    for path in left_folders(target):
-        old = path / RETIRED
+    remove_temp_folders(target.parent)
+    for path in stale_staging_folders(target):
+        old = path / REPLACED
         retired = (old / CONFIG).is_file() and not (path / CONFIG).exists()
         if retired and not os.path.lexists(target):
             old.rename(target)
@@ -141,7 +141,7 @@ def _move(staging: Path, target: Path) -> None:
 def _replace(target: Path, staging: Path) -> None:
     """Replace the old folder by the new one, or leave the old one as it was."""
     with staging_folder(target) as retired:
-        old = retired / RETIRED
+        old = retired / REPLACED
         try:
             target.rename(old)
             staging.rename(target)
@@ -173,8 +173,8 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
 def staging_folder(target: Path) -> Iterator[Path]:
     """A new folder beside the target; the caller fills it, then moves or removes it."""
     while True:
-        unnamed = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=target.parent))
-        staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(UNNAMED))
+        unnamed = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=target.parent))
+        staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(TEMP_PREFIX))
         handle = -1
         try:
             handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -196,7 +196,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def left_folders(target: Path) -> Iterator[Path]:
+def stale_staging_folders(target: Path) -> Iterator[Path]:
     """The folders for this target that killed processes left, each locked while it is yielded."""
     pattern = re.compile(re.escape(_prefix(target)) + _RANDOM)
     for path in _matching(target.parent, pattern):
@@ -213,9 +213,9 @@ def left_folders(target: Path) -> Iterator[Path]:
             os.close(handle)
 
 
-def remove_unnamed(above: Path) -> None:
+def remove_temp_folders(above: Path) -> None:
     """Remove the empty folders of processes that were killed before they renamed them."""
-    for path in _matching(above, UNNAMED_FOLDER):
+    for path in _matching(above, TEMP_FOLDER):
         with suppress(OSError):
             path.rmdir()
 

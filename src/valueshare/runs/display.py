@@ -13,13 +13,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from valueshare.integers import round_up
 from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
 from valueshare.text import pluralize
 
-REFRESH_SECONDS = 0.25  # of the live display
+REFRESH_SECONDS = 0.25  # between frames of the live display
 LINE_SECONDS = 60.0  # between plain lines within a phase
 VARIANTS_SHOWN = 24  # rows of the live table
+RIGHT_COLUMNS = ("k", "agents", "evaluated at", "score", "diverged")  # aligned to the right
 COMPILING = "compiling, which takes a minute or two"
 
 
@@ -43,7 +45,7 @@ class Display:
         self._specs, self._agents, self._records = plan.populations, plan.agents, records
         self._console, self._clock = console, clock
         self._saved = {**dict.fromkeys(self._specs, 0), **saved}
-        self._steps = dict(self._saved)  # of each agent
+        self._steps = dict(self._saved)  # steps of each agent, by population
         self._resumed_from = clock(), self._done()  # for the rate of the whole run
         # Time and step of the first callback for each population that runs.
         self._began: dict[str, tuple[float, int]] = {}
@@ -96,7 +98,7 @@ class Display:
         if name not in self._compiling:
             return
         settings = self._specs[name].settings
-        due = max(settings.first_update, -(-step // settings.update_interval) * settings.update_interval)
+        due = max(settings.first_update, round_up(step, settings.update_interval))
         due = step if due >= settings.steps else due  # no update is left, and acting compiles alone
         if step >= self._compiled_at.setdefault(name, due + 1):
             self._compiling.remove(name)
@@ -139,7 +141,7 @@ class Display:
         if self._shown in self._compiling:
             words.append(COMPILING)
         (began, done), now = self._resumed_from, self._clock()
-        if self._done() == self._total() and now > began:  # of populations at once, the last one ended alone
+        if self._done() == self._total() and now > began:  # the last of several populations ended alone
             words.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
         elif (rate := self.agent_steps_per_second()) and (left := self.seconds_left()) is not None:
             words += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
@@ -157,7 +159,7 @@ class Display:
 
     def render(self) -> RenderableType:
         """The live display: a progress bar, the line, and a table of the variants."""
-        table = Table("environment", "algorithm", *_RIGHT, box=None, pad_edge=False)
+        table = Table("environment", "algorithm", *RIGHT_COLUMNS, box=None, pad_edge=False)
         for column in table.columns[2:]:
             column.justify = "right"
         rows = variant_scores(self._agents, self._records).to_dicts()
@@ -187,6 +189,3 @@ def print_lines(console: Console, *lines: str) -> None:
     """Print lines as they are, whatever the width of the terminal."""
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-_RIGHT = ("k", "agents", "evaluated at", "score", "diverged")

@@ -21,9 +21,9 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
-from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer
+from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetch_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
-from valueshare.runs.policies import check_network_factory, read_newest, stored_weights
+from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
@@ -31,7 +31,7 @@ from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.setting import as_count, as_float, as_int
 from valueshare.tabular.progress import shown_progress
 
-MAX_EPISODES = 1_000_000  # of one agent
+MAX_EPISODES = 1_000_000  # per agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
 
 
@@ -46,7 +46,7 @@ class EvaluationOptions:
     episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
     network: NetworkFactory | None = None  # the run's own factory, if it has one
     device: str = AUTO  # that of the run, if it is here
-    threads: int | None = None  # of the environments; None: one per core
+    threads: int | None = None  # for the environments; None: one per core
     progress: bool = True
     on_step: Callable[[], object] = lambda: None  # what it raises ends the evaluation, and nothing is written
 
@@ -71,12 +71,12 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
         check_links(copy.folder)
         with only_writer(copy.folder):
             chosen = _chosen_agents(copy.folder, plan, options.agents)
-            fetched_evaluations(copy, plan.agents)  # a damaged file is refused before anything is played
+            fetch_evaluations(copy, plan.agents)  # a damaged file is refused before anything is played
             for spec in plan.populations.values():
                 if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
                     copy.pull_weights(spec.name)
             played = _play(copy.folder, plan, chosen, options)
-            add_episodes(copy.folder, fetched_evaluations(copy, plan.agents), played)
+            add_episodes(copy.folder, fetch_evaluations(copy, plan.agents), played)
             copy.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 
@@ -112,10 +112,10 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
             advance(before + count - done)
             done = before + count
 
-        for one in playing:
+        for agents in playing:
             count = partial(on_step, done)
-            tables.append(_played(folder, one, range(first, first + episodes), options.threads, count))
-            count(one.population.size * episodes)
+            tables.append(_play_population(folder, agents, range(first, first + episodes), options.threads, count))
+            count(agents.population.size * episodes)
     return pl.concat(tables).sort("agent", "seed")
 
 
@@ -166,7 +166,7 @@ def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
     return state, step
 
 
-def _played(
+def _play_population(
     folder: Path, chosen: _ChosenAgents, seeds: range, threads: int | None, on_step: Callable[[int], object]
 ) -> pl.DataFrame:
     population = chosen.population
@@ -196,11 +196,8 @@ def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None)
     if agents is None:
         return plan.agents
     wanted = {as_int("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
-    numbers = plan.agents["agent"].to_list()
-    if unknown := sorted(wanted - set(numbers)):
-        raise InvalidInput(
-            f"there is no agent {unknown[0]} in {folder}: its agents are {min(numbers)} to {max(numbers)}"
-        )
+    if unknown := sorted(wanted - set(plan.agents["agent"])):
+        raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
         raise InvalidInput("no agents are given: write at least one number, or leave agents out for all")
     return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))

@@ -30,7 +30,7 @@ SCHEMA = pl.Schema(
     }
 )
 UPLOAD_SECONDS = 2.0  # until a file that is being uploaded is read again
-KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # of an episode
+KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # identifies an episode
 
 
 @contextmanager
@@ -66,12 +66,12 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
         pl.col("epsilon").is_between(0, 1),
     )
     if not table.select(pl.all_horizontal(ranges).all()).item() or table.select(KEY).is_duplicated().any():
-        raise _damaged(path, "an episode cannot be of this run, or is there twice")
+        raise _damaged(path, "an episode cannot be of this run, or occurs twice")
     return table
 
 
-def fetched_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
-    """The same of a run that may be at a URL.
+def fetch_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
+    """All episodes of a run that may be at a URL; no rows where there are none.
 
     Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
     once more.

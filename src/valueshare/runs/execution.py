@@ -32,11 +32,11 @@ class ExecutionOptions:
     """How a plan is run; none of it changes a number."""
 
     network: NetworkFactory | None = None  # the one that the plan names
-    threads: int | None = None  # of the environments; None: one per core
+    threads: int | None = None  # for the environments; None: one per core
     log: str | Sequence[str] = ()  # where curves are also written: names of `LogTarget`
     progress: bool = True  # whether to show a display
     should_stop: Callable[[], bool] | None = None  # called at every step
-    groups: int | None = None  # of agents that step independently; None: chosen automatically
+    groups: int | None = None  # how many groups of agents step independently; None: chosen automatically
     launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
     callbacks: Sequence[str | CallbackFunction | Callback] | None = None
@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
     """How a population ended."""
 
     finished: bool
-    reason: str | None = None  # of a failure; None where it finished or was stopped
+    reason: str | None = None  # why it failed; None where it finished or was stopped
 
 
 class ProgressHooks(NamedTuple):
@@ -117,7 +117,7 @@ class Launcher(ABC):
         return None
 
 
-def checked_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
+def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
     """The memory each population needs, by name, once its settings are checked.
 
     Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only

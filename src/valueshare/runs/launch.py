@@ -73,7 +73,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
 
 
 def _drop_ends_before_extension(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:
-    """Records without the last evaluation of a run that was extended since, where the longer run has none."""
+    """Drop the last evaluation of a run that was extended since, where the longer run has none."""
     for spec in plan.populations.values():
         ends = [step for step in spec.extended_from if step % spec.settings.eval_interval]
         of_population = pl.col("agent").is_in(spec.agents["agent"].to_list())

@@ -23,7 +23,7 @@ from valueshare.runs.storage.remote import PROVENANCE
 from valueshare.runs.variants import label, variant_columns
 
 LOGGED_METRICS = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
-PROJECT = "valueshare"  # of Weights & Biases, unless WANDB_PROJECT names another
+PROJECT = "valueshare"  # in Weights & Biases, unless WANDB_PROJECT names another
 STEP = "step"
 
 

@@ -15,6 +15,7 @@ from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.integers import ceil_div
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -136,7 +137,7 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
     for name, unsplit in plan.unsplit_populations.items():
         agents = unsplit.agents.height
         largest = limit if isinstance(limit, int) else limit.get(name, agents)
-        count = max(chunks.get(name, 1), -(-agents // largest))
+        count = max(chunks.get(name, 1), ceil_div(agents, largest))
         if count > 1:
             chunks[name] = count
     return replace(plan, chunks=chunks)
@@ -210,7 +211,7 @@ def _table_difference(there: pl.DataFrame, here: pl.DataFrame) -> str:
     for name in (name for name in here.columns if name not in ("agent", "env")):
         before, now = (sorted(table[name].unique().to_list()) for table in (there, here))
         if before != now:
-            shown = (ranges(v) if name == "seed" else ", ".join(_plain(one) for one in v) for v in (before, now))
+            shown = (ranges(values) if name == "seed" else ", ".join(map(_plain, values)) for values in (before, now))
             texts.append("{} is {} there and {} here".format(name, *shown))
     return ", ".join(texts) or "other combinations of the same values are there"
 

@@ -38,7 +38,7 @@ def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
 
 def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
     """Where the settings of `train` come from: presets, and protocols of games that are given by Gymnasium's ids."""
-    presets = ", ".join(dict.fromkeys(preset_text(one) for one in plan.settings))
+    presets = ", ".join(dict.fromkeys(map(preset_text, plan.settings)))
     names: list[str] = [env] if isinstance(env, str) else list(env)
     ids = [name for name in names if is_atari(name) and "-v" in name]
     games = {name: atari_game(name) for name in ids if plan.backends.get(name, "ale") == "ale"}

@@ -12,7 +12,7 @@ from torch import nn
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.minatar import is_minatar
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
 from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
@@ -49,10 +49,10 @@ def make_plan(
     for name in algorithms:
         check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
-    k_values: list[Coefficient] = as_list(k)
-    coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in k_values]
+    given: list[Coefficient] = as_list(k)
+    k_values: list[Coefficient] = ["n" if is_n(value) else value for value in given]
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
-    _check_is_read(algorithms, coefficients, settings)
+    _check_is_read(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)
     first_seed = as_int("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
@@ -78,7 +78,7 @@ def make_plan(
             name,
             algorithms,
             seeds=seeds,
-            k=_resolved(coefficients, specs[name].actions),
+            k=_resolve_k(k_values, specs[name].actions),
             agent_settings=_combinations(preset, settings),
         )
         for name, preset in presets.items()
@@ -101,11 +101,11 @@ def _environment(
     """The preset of an environment, overridden, and its spec; Pong becomes ALE/Pong-v5, with its protocol named."""
     env_spec = environment_spec(env, backend)
     name = env_spec.name if env_spec.backend == "ale" else env
-    preset = overridden(preset_for(name, algorithms, env_spec.network_shape), overrides)
+    preset = override_preset(preset_for(name, algorithms, env_spec.network_shape), overrides)
     if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
         if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"clip_rewards = {overrides['clip_rewards']}: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
@@ -130,8 +130,8 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     }
 
 
-def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
-    """A preset overridden; eval_interval sets checkpoint_interval too.
+def override_preset(preset: Preset, settings: dict[str, Any]) -> Preset:
+    """A preset with other settings; eval_interval sets checkpoint_interval too.
 
     Of eval_timesteps and eval_episodes, the one that is given replaces the other one of the preset.
     """
@@ -152,9 +152,9 @@ def default_folder(plan: Plan) -> Path:
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
 
 
-def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
+def _resolve_k(k: Sequence[Coefficient], actions: int) -> list[float]:
     """Every k as a number; "n" is left out where that number is given too."""
-    return [resolve_k(one, actions) for one in k if one != "n" or actions not in k]
+    return [resolve_k(value, actions) for value in k if value != "n" or actions not in k]
 
 
 def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSettings]:
@@ -182,12 +182,12 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
 
 def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
-    values = settings | {"k": [one for one in k if one != 0]}
+    values = settings | {"k": [value for value in k if value != 0]}
     for name, readers in setting_readers().items():
-        shown = ", ".join(f"{one}" for one in as_list(values.get(name, ())))
+        shown = ", ".join(map(str, as_list(values.get(name, ()))))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
-            raise InvalidInput(
+            raise InvalidSetting(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
 

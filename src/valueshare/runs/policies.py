@@ -15,7 +15,7 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
-from valueshare.records import CheckpointPaths
+from valueshare.records import AGENTS, CheckpointPaths
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location
@@ -69,13 +69,12 @@ def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path]
 def stored_weights(file: Path, rows: Sequence[int]) -> tuple[dict[str, Tensor], int]:
     """The weights of some agents of a population in its state file, by their rows there, and the step of that."""
     with safe_open(file, "pt") as stored:
-        weights = {
-            name.removeprefix(prefix): torch.stack([agents[row] for row in rows])  # reads these agents alone
-            for name in stored.keys()  # noqa: SIM118 (it is not a dictionary)
-            for prefix in ("online.parameters.", "online.buffers.")
-            if name.startswith(prefix)
-            for agents in [stored.get_slice(name)]
-        }
+        weights = {}
+        for name in stored.keys():  # noqa: SIM118 (it is not a dictionary)
+            for prefix in ("online.parameters.", "online.buffers."):
+                if name.startswith(prefix):
+                    agents = stored.get_slice(name)
+                    weights[name.removeprefix(prefix)] = torch.stack([agents[row] for row in rows])  # reads only these
         return weights, int(stored.get_tensor("step"))
 
 
@@ -84,11 +83,13 @@ def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
     for spec in plan.populations.values():
         if agent in spec.agents["agent"]:
             return spec
+    raise unknown_agent(plan, agent, location)
+
+
+def unknown_agent(plan: Plan, agent: int, location: Location) -> InvalidInput:
     numbers = plan.agents["agent"].to_list()
-    raise InvalidInput(
-        f"there is no agent {agent} in {location}: its agents are {min(numbers)} to {max(numbers)}, see agents.parquet "
-        "there"
-    )
+    known = f"{min(numbers)} to {max(numbers)}, see {AGENTS} there"
+    return InvalidInput(f"there is no agent {agent} in {location}: its agents are {known}")
 
 
 def check_network_factory(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:

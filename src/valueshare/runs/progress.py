@@ -26,7 +26,7 @@ def progress_lock(folder: Path, population: str) -> Path:
 def reset_progress(folder: Path, population: str, step: int, phases: int) -> None:
     """Write that `phases` phases are finished, until this step; the time and attempts stay."""
     before = read_progress(folder, population)
-    evaluations = tuple(one for one in before.evaluations if one[0] <= step)
+    evaluations = tuple(entry for entry in before.evaluations if entry[0] <= step)
     (folder / PROGRESS).mkdir(exist_ok=True)
     progress = Progress(step, phases, before.seconds, before.attempts, evaluations)
     _write(folder / PROGRESS / f"{population}.json", progress)
@@ -65,6 +65,6 @@ class ProgressFile:
         self._due = now + WRITE_SECONDS
         seconds = round(self._earlier + now - self._began, 3)
         if evaluated:
-            earlier = (one for one in self._evaluations if one[0] < step)
+            earlier = (entry for entry in self._evaluations if entry[0] < step)
             self._evaluations = (*earlier, (step, seconds))
         _write(self._path, Progress(step, self._phases, seconds, self._attempt, self._evaluations))

@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +12,7 @@ from valueshare._version import __version__
 from valueshare.cores import available_cores
 from valueshare.schema import Invalid, read_object
 
-DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
+DEVIATIONS = "deviations"  # how a study deviates from the paper, one sentence each
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "jax", "gymnax", "matplotlib")
 
 
@@ -40,10 +41,8 @@ def library_versions() -> dict[str, str]:
     """Versions of the installed libraries, found without importing them."""
     versions = {}
     for name in LIBRARIES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 

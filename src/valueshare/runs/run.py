@@ -17,7 +17,7 @@ from valueshare.expansion import Coefficient, is_n
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-from valueshare.runs.evaluation_file import fetched_evaluations
+from valueshare.runs.evaluation_file import fetch_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import reading_copies, working_copy
@@ -29,7 +29,7 @@ from valueshare.text import LAST_SCORE, algorithm_name, other_name_at_zero, plur
 
 _log = logging.getLogger(__name__)
 
-ROWS = 10  # of scores in the repr of a run
+ROWS = 10  # the repr of a run shows so many scores
 
 
 @dataclass(eq=False, repr=False)
@@ -140,7 +140,7 @@ class Run:
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
         with working_copy(self.folder) as copy:
-            return fetched_evaluations(copy, self.agents)
+            return fetch_evaluations(copy, self.agents)
 
     def _actions(self, env: str) -> int:
         """The number of actions of an environment, as the run's configuration has it."""

@@ -35,17 +35,7 @@ from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import (
-    AGENTS,
-    CHECKPOINTS,
-    EVALUATIONS,
-    PROGRESS,
-    RECORDS,
-    TENSORBOARD,
-    CheckpointPaths,
-    read_progress,
-    read_tables,
-)
+from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
@@ -59,8 +49,7 @@ from valueshare.schema import CONFIG, Invalid, check_format, read_config
 from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
-FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
-RUN_CONTENTS = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
 
 
 class UsedOptions(NamedTuple):
@@ -176,7 +165,9 @@ def _add_to_provenance(folder: Path, name: str, command: str, used: UsedOptions,
     before = stored.get(name, [])
     entries = before if isinstance(before, list) else []
     if extension:
-        entries = [one for one in entries if not isinstance(one, dict) or one.get("steps") != extension["steps"]]
+        entries = [
+            entry for entry in entries if not isinstance(entry, dict) or entry.get("steps") != extension["steps"]
+        ]
     entry = {**extension, **_origin(command, used)}
     write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*entries, entry]})
 
@@ -186,7 +177,7 @@ def stored_workers(folder: Path) -> int:
     stored = stored_provenance(folder / PROVENANCE)
     try:
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
-        last = sorted(every, key=lambda one: str(one.get("started")))[-1]
+        last = sorted(every, key=lambda origin: str(origin.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
         workers, here = 0 if "launcher" in used else used["workers"], available_cores()
         possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.integers import ceil_div
 from valueshare.population.spec import PopulationSpec
 from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
@@ -76,7 +77,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
     return split(unsplit, most) if plan.chunks else unsplit
 
 
-def balanced(plan: Plan, workers: int) -> Plan:
+def balance(plan: Plan, workers: int) -> Plan:
     """The plan, its populations split so that `workers` workers, side by side, finish soonest.
 
     Large populations are faster per agent, so they are split only where that shortens the run: into chunks of at most
@@ -84,23 +85,22 @@ def balanced(plan: Plan, workers: int) -> Plan:
     """
     specs = plan.unsplit_populations
     total = sum(spec.agent_steps for spec in specs.values())
-    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in specs.items()} for finer in (1, 2, 3, 4)]
-    limits.append({name: _ceil(spec.agents.height, workers) for name, spec in specs.items()})
+    shares = [
+        {name: ceil_div(total, workers * finer * spec.settings.steps) for name, spec in specs.items()}
+        for finer in (1, 2, 3, 4)
+    ]
+    shares.append({name: ceil_div(spec.agents.height, workers) for name, spec in specs.items()})
 
     def wall_time(candidate: Plan) -> float:
         lengths = {name: estimated_cost(spec) for name, spec in candidate.populations.items()}
         return end_times([lengths[name] for name in longest_first(lengths)], workers)[-1]
 
-    return min((plan, *(split(plan, limit) for limit in limits)), key=wall_time)
+    return min((plan, *(split(plan, limit) for limit in shares)), key=wall_time)
 
 
 def estimated_cost(spec: PopulationSpec) -> float:
     """How long a population takes on a CPU, in steps of one agent."""
     return float(spec.settings.steps * (spec.agents.height + STEP_OVERHEAD_AGENTS))
-
-
-def _ceil(count: int, by: int) -> int:
-    return -(-count // by)
 
 
 def longest_first(seconds: Mapping[str, float]) -> list[str]:

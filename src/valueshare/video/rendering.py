@@ -28,7 +28,7 @@ from valueshare.envs.emulators import emulator_indices, emulator_options, emulat
 from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 from valueshare.envs.minatar import is_minatar, minatar_channels
-from valueshare.envs.one_hot import encoded
+from valueshare.envs.one_hot import encode
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -220,7 +220,7 @@ class RenderedEnvPool:
         return None
 
     def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
-        seen: NDArray[Any] = encoded(self.spec, observation)[0].copy()
+        seen: NDArray[Any] = encode(self.spec, observation)[0].copy()
         return seen
 
 

@@ -18,7 +18,7 @@ from valueshare.population import memory
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
-from valueshare.runs.shards import balanced
+from valueshare.runs.shards import balance
 from valueshare.runs.workers import local
 from valueshare.runs.workers.local import ProcessLauncher
 
@@ -55,8 +55,8 @@ def test_populations_are_split_for_the_workers() -> None:
 
 def test_a_split_that_is_there_stays() -> None:
     plan = replace(make_plan("CartPole-v1", seeds=8), chunks={"population-0": 4})
-    assert balanced(plan, 2).chunks == {"population-0": 4}
-    assert balanced(plan, 8).chunks == {"population-0": 8}
+    assert balance(plan, 2).chunks == {"population-0": 4}
+    assert balance(plan, 8).chunks == {"population-0": 8}
 
 
 def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MEASURE_SECONDS", 0.3)
     spec = list(PLAN.populations.values())[1]
     began = time.perf_counter()
-    rate = tasks.measured_speed(json.loads(tasks.speed_request(PLAN, spec.name, 1)))
+    rate = tasks.measure_speed(json.loads(tasks.speed_request(PLAN, spec.name, 1)))
     seconds = time.perf_counter() - began
     assert 0 < rate < 1e6
     # It made at least the steps of the measured time: 2 agents, and a step at most a minute.

@@ -415,7 +415,7 @@ def test_a_folder_that_a_node_cannot_see(on_ray: tuple[str, ...], tmp_path: Path
                 pytest.skip(f"no node with a filesystem of its own: {said}")
         code, _, err = cli(*LONG, *on_ray, "--out", tmp_path / "run")
         assert (code, err.count("\n")) == (2, 1), err
-        assert f"1 of 4 nodes cannot see {tmp_path} (127.0.0.1, say)" in err
+        assert f"1 of 4 nodes cannot see {tmp_path} (for example 127.0.0.1)" in err
         assert list(tmp_path.iterdir()) == []
     finally:
         if node.poll() is None:

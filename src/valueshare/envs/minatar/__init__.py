@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from valueshare.envs.base import EnvironmentSpec, checked_limit
+from valueshare.envs.base import EnvironmentSpec, resolve_limit
 
 NOTHING, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 MINATAR_ACTIONS = 6
@@ -50,5 +50,5 @@ def minatar_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> En
         observation_shape=MINATAR_SHAPE,
         observation_dtype=np.dtype(np.bool_),
         actions=MINATAR_ACTIONS,
-        episode_limit=checked_limit(episode_limit, MINATAR_LIMIT),
+        episode_limit=resolve_limit(episode_limit, MINATAR_LIMIT),
     )

@@ -62,7 +62,7 @@ class MinAtarEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         is_ready = self._is_reset and self._result is None
-        checked = self._checked_actions(actions, np.int64, is_ready=is_ready)  # read while the caller continues
+        checked = self._check_actions(actions, np.int64, is_ready=is_ready)  # read while the caller continues
         if (checked.view(np.uint64) >= MINATAR_ACTIONS).any():  # unsigned, one below 0 is too large as well
             raise RuntimeError(f"actions are from 0 to {MINATAR_ACTIONS - 1}")
         mask = self._all if active is None else np.array(active, np.bool_)

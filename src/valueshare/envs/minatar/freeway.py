@@ -13,9 +13,9 @@ from valueshare.envs.minatar import DOWN, UP
 from valueshare.envs.minatar.rows import choice, kernel, record, rule, step_rows
 
 CHICKEN, CAR = range(2)
-FIRST_TRAIL = 2  # of speed 1; the others follow
+FIRST_TRAIL = 2  # the trail of speed 1; the others follow
 CARS, SPEEDS = 8, 5
-COLUMN = 4  # of the chicken
+COLUMN = 4  # where the chicken is
 REST = 3  # steps between two moves of the chicken
 
 STATE = record(

@@ -20,7 +20,7 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.envs.step_arrays import StepArrays
 
-SPIN_SECONDS = 0.02  # of polling without a pause
+SPIN_SECONDS = 0.02  # for so long it polls without a pause
 MAX_PAUSE = 0.02  # seconds
 
 

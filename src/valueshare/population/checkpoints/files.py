@@ -4,7 +4,7 @@ from pathlib import Path
 
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
-from valueshare.records import RECORDS, CheckpointPaths, manifest_name
+from valueshare.records import RECORDS, CheckpointPaths, phase_of
 from valueshare.schema import FORMAT, Invalid, Manifest, read_checksummed, validate_as
 
 
@@ -25,7 +25,7 @@ def read_manifest(path: Path) -> Manifest:
         manifest = validate_as(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so
         raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
-    if path.name != manifest_name(manifest.phase):
+    if manifest.phase != phase_of(path.name):
         raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
     return manifest
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
+from valueshare.integers import ceil_div
 from valueshare.population.agents import table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
@@ -33,7 +34,7 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
 def is_earlier_end(manifest: Manifest, wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
     """Whether a manifest is of the last phase of a run that was extended since: it has no replay to resume from."""
     steps = manifest.fingerprint.get("steps", 0)
-    return steps in extended_from and manifest.phase + 1 == -(-steps // wanted["checkpoint_interval"])
+    return steps in extended_from and manifest.phase + 1 == ceil_div(steps, wanted["checkpoint_interval"])
 
 
 def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int] = ()) -> None:

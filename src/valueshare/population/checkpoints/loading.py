@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import (
-    Damaged,
-    read_manifest,
-    verify,
-    verify_all,
-)
+from valueshare.population.checkpoints.files import Damaged, read_manifest, verify, verify_all
 from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
 from valueshare.records import CheckpointPaths
 from valueshare.schema import Manifest

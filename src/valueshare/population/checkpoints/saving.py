@@ -13,21 +13,8 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files, remove_temporary_files
-from valueshare.population.checkpoints.files import (
-    Damaged,
-    is_whole,
-    needed_files,
-    read_manifest,
-)
-from valueshare.records import (
-    CHECKPOINT_FILE,
-    CHECKPOINTS,
-    RECORDS,
-    CheckpointPaths,
-    manifest_name,
-    phase_of,
-    write_table,
-)
+from valueshare.population.checkpoints.files import Damaged, is_whole, needed_files, read_manifest
+from valueshare.records import CHECKPOINT_FILE, CHECKPOINTS, RECORDS, CheckpointPaths, phase_of, write_table
 from valueshare.replay.packing import FrameFile
 from valueshare.schema import FORMAT, Manifest, Segment, body_checksum
 from valueshare.text import resume_command
@@ -155,7 +142,7 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
 
 def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:
     """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
-    names = {manifest_name(manifest.phase) for manifest in kept}
+    names = {paths.manifest(manifest.phase).name for manifest in kept}
     names |= {name for manifest in kept for name in needed_files(manifest)}
     return lambda name: phase_of(name) is not None and name not in names
 

@@ -41,9 +41,10 @@ def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
         try:
             yield copy
         except InvalidInput as error:
-            raise InvalidInput(_renamed(str(error), copy)) from error
+            error.args = (_with_url(str(error), copy),)
+            raise
         except OSError as error:
-            message = _renamed(error.strerror or str(error), copy)
+            message = _with_url(error.strerror or str(error), copy)
             if keep and copy.has_unsent():
                 kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / copy.folder.name
                 copy.folder.rename(kept)
@@ -70,7 +71,7 @@ class ReadingCopies:
     def replace_paths(self, text: str) -> str:
         """A text with the URLs in place of the folders of their copies."""
         for copy in self._copies:
-            text = _renamed(text, copy)
+            text = _with_url(text, copy)
         return text
 
 
@@ -158,5 +159,5 @@ def _copies() -> Path:
     return above
 
 
-def _renamed(text: str, copy: Copy) -> str:
+def _with_url(text: str, copy: Copy) -> str:
     return text if copy.url is None else copy.url.redact(text.replace(str(copy.folder), str(copy.url)))

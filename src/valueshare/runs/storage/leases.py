@@ -71,7 +71,7 @@ def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
         lease.write(retry=True)
         time.sleep(SETTLE_SECONDS)
         if not lease.is_held(retry=True):
-            raise _refused(store)
+            raise _refusal(store)
         thread.start()
         yield lease
     finally:
@@ -104,10 +104,10 @@ def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
         if now is None:
             return
         if now != first:
-            raise _refused(store)
+            raise _refusal(store)
 
 
-def _refused(store: Store) -> InvalidInput:
+def _refusal(store: Store) -> InvalidInput:
     return InvalidInput(f"{store.url} is being trained by another process: let it end")
 
 

@@ -31,7 +31,7 @@ from valueshare.schema import CONFIG, Invalid, Progress, json_object, validate_a
 Wanted = Callable[[str], bool]
 
 PROVENANCE = "provenance.json"
-FIRST_SENT = (AGENTS, PROVENANCE)  # of a new run, before its configuration
+FIRST_SENT = (AGENTS, PROVENANCE)  # a new run sends these before its configuration
 PLAN_FILES = (CONFIG, AGENTS)
 PROGRESS_SECONDS = 5.0  # between reads of remote progress
 
@@ -43,7 +43,7 @@ _METADATA = re.compile(
     rf"|{CHECKPOINTS}/[^/]+/{MANIFEST}|{PROGRESS}/[^/]+\.json)"
 )
 _CHANGING = re.compile(rf"(.*/)?(provenance\.json|{PROGRESS}/[^/]+\.json)")
-_PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # of one population
+_PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # the progress of one population
 _MANIFEST = re.compile(rf".*/{MANIFEST}")
 _SCRATCH = (PARTIAL, ".lock", ".unsent")
 

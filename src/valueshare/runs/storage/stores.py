@@ -88,7 +88,7 @@ class Store:
     def read(self, name: str, *, retry: bool = True) -> bytes | None:
         """A small file; None where there is none."""
         try:
-            return self._tried(f"read {name} of", lambda: bytes(self._files.cat_file(self._path(name))), retry=retry)
+            return self._try(f"read {name} of", lambda: bytes(self._files.cat_file(self._path(name))), retry=retry)
         except _Missing:
             return None
 
@@ -104,7 +104,7 @@ class Store:
         """Download a file, atomically; False where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(_Missing), temporary_file(path, synced=False) as (partial, _):
-            self._tried(f"read {name} of", lambda: self._files.get_file(self._path(name), str(partial)))
+            self._try(f"read {name} of", lambda: self._files.get_file(self._path(name), str(partial)))
             return True
         return False
 
@@ -112,7 +112,7 @@ class Store:
         """Delete a file; one that is gone already is not an error."""
         self._refuse_links(name)
         with suppress(_Missing):
-            self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
+            self._try(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
 
     def delete_partial_files(self, below: str = "") -> None:
         """Delete what is left of uploads that were killed; a failure is ignored, as they do no harm."""
@@ -165,7 +165,7 @@ class Store:
             if self.renames:
                 self._files.mv(written, path)
 
-        self._tried(f"write {name} to", attempt, retry=retry)
+        self._try(f"write {name} to", attempt, retry=retry)
 
     def _find_files(self, below: str, *, retry: bool) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
@@ -176,12 +176,12 @@ class Store:
                     return dict(self._files.find(root, detail=True))
                 except FileNotFoundError:
                     return {}
-            return self._walked(root)
+            return self._walk(root)
 
         start = len(self._root) + 1
-        return {path[start:]: about for path, about in self._tried("list", find, retry=retry).items()}
+        return {path[start:]: about for path, about in self._try("list", find, retry=retry).items()}
 
-    def _walked(self, root: str) -> dict[str, dict[str, Any]]:
+    def _walk(self, root: str) -> dict[str, dict[str, Any]]:
         """All files; fsspec's own walk silently skips a folder that it could not list."""
         root = self._files._strip_protocol(root)
         files: dict[str, dict[str, Any]] = {}
@@ -205,7 +205,7 @@ class Store:
                     folders.append(path)
         return dict(sorted(files.items()))
 
-    def _tried(self, action: str, call: Callable[[], Result], *, retry: bool = True) -> Result:
+    def _try(self, action: str, call: Callable[[], Result], *, retry: bool = True) -> Result:
         """Call until it succeeds or another attempt is useless; drivers raise anything."""
         for pause in (*PAUSES, None) if retry else (None,):
             try:

@@ -20,7 +20,7 @@ from valueshare._version import __version__
 from valueshare.errors import OTHER_OUT, InvalidInput, first_line
 from valueshare.extras import importing
 from valueshare.files import reason, remove_files
-from valueshare.runs.directory import UNNAMED, UNNAMED_FOLDER
+from valueshare.runs.directory import TEMP_FOLDER, TEMP_PREFIX
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.locks import locked
 from valueshare.runs.storage.locations import Url
@@ -30,10 +30,10 @@ from valueshare.signals import EXIT_CODES, handled
 
 CONNECT_SECONDS = 5.0
 STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself
-REPLY_SECONDS = 60.0  # of a node, a new worker process included
+REPLY_SECONDS = 60.0  # a node replies within these, with the start of a worker process
 LEFT_SECONDS = 300.0  # a file that is this old was left by a driver that was killed
 # Ray's errors for a node, or the worker on it, that has ended meanwhile.
-LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError")
+NODE_DIED_ERRORS = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError")
 
 
 class Node(NamedTuple):
@@ -88,14 +88,9 @@ def connect(options: LauncherOptions) -> Iterator[Any]:
 
 def nodes(ray: Any) -> list[Node]:
     """The machines of the cluster that are alive."""
+    resources = ("CPU", "GPU", "memory")
     return [
-        Node(
-            node["NodeID"],
-            node["NodeManagerAddress"],
-            node["Resources"].get("CPU", 0.0),
-            node["Resources"].get("GPU", 0.0),
-            node["Resources"].get("memory", 0.0),
-        )
+        Node(node["NodeID"], node["NodeManagerAddress"], *(node["Resources"].get(name, 0.0) for name in resources))
         for node in ray.nodes()
         if node["Alive"]
     ]
@@ -153,9 +148,9 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     above = folder.resolve()
     while not above.is_dir():
         above = above.parent
-    remove_files(above, lambda name: UNNAMED_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
+    remove_files(above, lambda name: TEMP_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
     try:
-        handle, name = tempfile.mkstemp(prefix=UNNAMED, dir=above)
+        handle, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=above)
     except OSError as error:
         raise InvalidInput(f"cannot write to {above}: {reason(error)}") from error
     os.close(handle)
@@ -170,7 +165,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
         unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
-                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
+                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} (for example {unable[0]}): "
                 "choose an --out on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
@@ -180,7 +175,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
 
 def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
     """Refuse a URL that a node cannot read from or write to."""
-    store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
+    store, name = Store(url), f"{TEMP_PREFIX}{secrets.token_hex(8)}"
     try:
         store.write(name, b"seen", retry=False)
     except Unreachable as error:
@@ -210,7 +205,7 @@ def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[N
         except ray.exceptions.GetTimeoutError as error:
             raise InvalidInput(f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`") from error
         except ray.exceptions.RayError as error:
-            refuse_lost(node.address, error)
+            raise_if_node_died(node.address, error)
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
@@ -223,9 +218,9 @@ def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[N
     return replies
 
 
-def refuse_lost(name: str, error: BaseException) -> None:
-    """Say that a node was lost, if that is the error."""
-    if type(error).__name__ in LOST:
+def raise_if_node_died(name: str, error: BaseException) -> None:
+    """Refuse a run whose node was lost, if that is the error."""
+    if type(error).__name__ in NODE_DIED_ERRORS:
         raise InvalidInput(
             f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
         ) from error

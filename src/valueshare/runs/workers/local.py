@@ -18,11 +18,11 @@ from valueshare.population import memory
 from valueshare.population.network_check import check_network
 from valueshare.population.train import checked_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, checked_needs
+from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.run_folder import is_population_finished
-from valueshare.runs.shards import balanced, estimated_cost, longest_first
+from valueshare.runs.shards import balance, estimated_cost, longest_first
 from valueshare.runs.storage.copies import finished_phases
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
@@ -50,7 +50,7 @@ class LocalLauncher(Launcher):
 
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         device = checked_device(plan.device)
-        needs = checked_needs(plan, execution)
+        needs = check_needs(plan, execution)
         largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
@@ -100,7 +100,7 @@ class ProcessLauncher(Launcher):
                 f"{option}: on a GPU one population is one batched program already; leave it out, or write device cpu"
             )
         _check_environments(plan)
-        needs = checked_needs(plan, execution)
+        needs = check_needs(plan, execution)
         for need in needs.values():
             memory.check(need, device)
         largest = sorted(map(memory.process_bytes, needs.values()))[-self._workers :]
@@ -117,7 +117,7 @@ class ProcessLauncher(Launcher):
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
-        return balanced(split(plan, self._most_agents), self._workers)
+        return balance(split(plan, self._most_agents), self._workers)
 
     def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         specs, where = plan.populations, str(folder.resolve())

@@ -20,7 +20,7 @@ from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, checked_needs
+from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
@@ -35,8 +35,8 @@ from valueshare.runs.workers.cluster import (
     check_url,
     connect,
     nodes,
+    raise_if_node_died,
     reason_of,
-    refuse_lost,
     slot_of,
 )
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
@@ -60,7 +60,7 @@ class RayLauncher(Launcher):
     def __init__(self, ray: Any, options: LauncherOptions, available: Sequence[Node]) -> None:
         self._ray, self._options, self._nodes = ray, options, available
         self._rates: dict[str, float] = {}  # agent-steps per second, by population
-        self._host_bytes: dict[str, int] = {}  # of memory, by population
+        self._host_bytes: dict[str, int] = {}  # memory that each population needs
 
     @property
     def has_gpus(self) -> bool:
@@ -78,7 +78,7 @@ class RayLauncher(Launcher):
         able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
         host_bytes = memory.host_bytes if device.type == "cuda" else memory.process_bytes
-        wanted = {name: host_bytes(need) for name, need in checked_needs(plan, execution).items()}
+        wanted = {name: host_bytes(need) for name, need in check_needs(plan, execution).items()}
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
             raise memory.DoesNotFit(
@@ -227,7 +227,7 @@ class RayLauncher(Launcher):
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
-                refuse_lost("a node", error)
+                raise_if_node_died("a node", error)
                 raise InvalidInput(f"{names[0]} cannot be run ({reason_of(error)})") from error
 
 

@@ -42,8 +42,8 @@ class Task:
     folder: str
     population: str
     device: str
-    threads: int | None = None  # of the environments
-    groups: int | None = None  # of agents that step independently; None: chosen automatically
+    threads: int | None = None  # for the environments
+    groups: int | None = None  # how many groups of agents step independently; None: chosen automatically
     url: Url | None = None  # the run's URL, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
@@ -130,12 +130,12 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: 
 
 
 def speed_request(plan: Plan, population: str, threads: int) -> str:
-    """The arguments of `measured_speed` for one population of a plan, as text for a worker."""
+    """Arguments of `measure_speed` for one population of a plan, as text for a worker."""
     agents = plan.agents.to_dicts()
     return json.dumps({"config": config(plan), "agents": agents, "population": population, "threads": threads})
 
 
-def measured_speed(values: dict[str, Any]) -> float:
+def measure_speed(values: dict[str, Any]) -> float:
     """Agent-steps per second while the population learns, without evaluations, checkpoints and a folder.
 
     Learning starts as soon as there is a batch, in one long phase; the evaluation before it is one short episode.

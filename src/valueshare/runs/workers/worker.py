@@ -29,9 +29,9 @@ def speed(text: str) -> float:
     """Agent-steps per second of a population, of which nothing is kept."""
     values = json.loads(text)
     set_up_process(values["threads"])
-    from valueshare.runs.workers.tasks import measured_speed
+    from valueshare.runs.workers.tasks import measure_speed
 
-    return measured_speed(values)
+    return measure_speed(values)
 
 
 def probe_storage(text: str) -> str:
