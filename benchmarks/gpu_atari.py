@@ -32,7 +32,7 @@ from valueshare.population.learn import learn
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, initial_state, make_population
 from valueshare.population.train import on_device
-from valueshare.replay.transitions import SLACK
+from valueshare.replay.transitions import SAMPLING_LAG
 
 REPLAY = 4_000  # transitions an agent: enough that no cache holds them
 
@@ -194,7 +194,7 @@ def fill(state: State) -> None:
     replay.age.fill_(3)
     replay.rows.fill_(count + 1)
     replay.written.fill_(count)
-    replay.oldest.fill_(SLACK)
+    replay.oldest.fill_(SAMPLING_LAG)
 
 
 def milliseconds(step: Callable[[], object], device: torch.device, seconds: float = 0.4) -> float:

@@ -1,15 +1,14 @@
 """The Atari benchmark measures what it says, on rings that are really full."""
 
-import weakref
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 import pytest
 import torch
 
 from valueshare import cli
-from valueshare.benchmarks import atari, plain_agent, training_loop
+from valueshare.benchmarks import atari, plain_agent
 from valueshare.benchmarks.atari import _settings, _table, bare_emulators, measure
 from valueshare.benchmarks.atari_options import AtariBench
 from valueshare.benchmarks.layer import nature_network
@@ -18,7 +17,6 @@ from valueshare.benchmarks.training_loop import (
     TrainingLoop,
     atari_population,
     fill_with_copies,
-    loop_rate,
     training_engine,
 )
 from valueshare.cli.bench import bench_atari
@@ -28,8 +26,7 @@ from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
-from valueshare.population.engine import Engine, make_engine
-from valueshare.population.state import Population, initial_state
+from valueshare.population.state import initial_state
 from valueshare.replay import transitions
 
 PARTS = "raw", "plain", "part", "loop"
@@ -190,29 +187,6 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
     pong, skiing = zip(*sent, strict=True)
     assert len(skiing) == 30
     assert max(skiing) < 9 <= max(pong)
-
-
-@pytest.mark.parametrize(("place", "groups"), [("auto", 1), ("disk", 2)])
-def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, place: Literal["auto", "disk"], groups: int
-) -> None:
-    engines: list[weakref.ref[Any]] = []
-    seen: list[tuple[int, int | None, str | None]] = []
-
-    def noted(population: Population, *arguments: Any, **options: Any) -> Engine:
-        engine = make_engine(population, *arguments, **options)
-        engines.append(weakref.ref(engine.executor))
-        device = population.settings.replay_device
-        seen.append((options["groups"], options["threads"], device))
-        return engine
-
-    monkeypatch.setattr(training_loop, "make_engine", noted)
-    (plan,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs.values()
-    part = plan.populations["population-0"]
-    rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
-    assert 0 < rate < 100_000
-    assert seen == [(groups, 2, None if place == "auto" else "disk")]
-    assert [engine() for engine in engines] == [None]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ place on its cycle of 2^64. Keys are well mixed, so the chance that two of a mil
 anywhere is below 0.1 %.
 """
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,3 +46,13 @@ def uniform(key: Bits, step: int) -> float:
 def below(half: Bits, count: int) -> int:
     """An integer in [0, count) from 32 random bits; its bias is at most count / 2^32."""
     return np.int64((half * U64(count)) >> S32)  # type: ignore[return-value]
+
+
+def source_type(*files: str | Path) -> np.dtype[Any]:
+    """A type of one field, whose name is a digest of source files.
+
+    Numba's cache checks the file of a kernel and the types of its arguments. An argument with this type makes Numba
+    compile a kernel again after an edit of other files that are compiled into it.
+    """
+    digest = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
+    return np.dtype([(f"sources_{digest}", np.int8)])

@@ -18,9 +18,10 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from valueshare import splitmix
 from valueshare.analysis.statistics import GAP_BELOW, Statistic, check_statistic
 from valueshare.errors import InvalidInput
-from valueshare.splitmix import ODD, S32, U64, below, bits, mix
+from valueshare.splitmix import ODD, S32, U64, below, bits, mix, source_type
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int16]
@@ -29,6 +30,7 @@ Sizes = NDArray[np.int64]
 BLOCK = 512  # L: the counts of a block stay in a core's cache
 MAX_RESAMPLES = 1_000_000
 MEMORY = 200_000_000  # bytes for the statistics of resamples, at a time
+KEY = np.dtype([("key", U64), *source_type(splitmix.__file__).descr])
 
 
 def intervals(
@@ -130,26 +132,26 @@ def check_resamples(resamples: int) -> None:
         raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MAX_RESAMPLES:,}")
 
 
-def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, Sizes]:
-    """The key of the draws, and where each game's runs begin, [S + 1]."""
+def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[NDArray[Any], Sizes]:
+    """The key of the draws, [1], and where each game's runs begin, [S + 1]."""
     check_resamples(resamples)
     if sizes.sum() > np.iinfo(np.int16).max:
         raise InvalidInput(f"{sizes.sum()} runs in one group: at most 32,767 can be resampled")
     # Arrays of one element: they wrap around without a warning, as scalars do not.
     first, second = (np.array([number], np.int64).astype(U64) for number in (seed, stream))
-    key = mix.py_func(mix.py_func(first + ODD) ^ (second * ODD))[0]
+    key = np.zeros(1, KEY)
+    key["key"] = mix.py_func(mix.py_func(first + ODD) ^ (second * ODD))
     return key, np.concatenate([[0], np.cumsum(sizes)])
 
 
 # Below, compiled. A thread takes a block of resamples, draws its counts, and processes all cells with them: the loops
-# over a block's resamples are vectorised, and no thread waits for another. Numba's cache checks this file only:
-# after an edit of splitmix.py, touch this one.
+# over a block's resamples are vectorised, and no thread waits for another.
 
 
 @njit(cache=True)
-def _draw_block(key: Any, firsts: Sizes, block: int, resamples: int) -> tuple[int, Counts]:
+def _draw_block(key: NDArray[Any], firsts: Sizes, block: int, resamples: int) -> tuple[int, Counts]:
     """The first resample of a block, and how often each run is drawn in its resamples, [n, L]."""
-    start, n = block * BLOCK, firsts[-1]
+    start, n, stream_key = block * BLOCK, firsts[-1], key[0].key
     block_size = min(BLOCK, resamples - start)
     counts = np.zeros((n, block_size), np.int16)
     for game in range(len(firsts) - 1):
@@ -157,13 +159,15 @@ def _draw_block(key: Any, firsts: Sizes, block: int, resamples: int) -> tuple[in
         for resample in range(block_size):
             position = (start + resample) * n + first
             for draw in range(size):
-                run = first + below(bits(key, position + draw) >> S32, size)
+                run = first + below(bits(stream_key, position + draw) >> S32, size)
                 counts[run, resample] += 1
     return start, counts
 
 
 @njit(parallel=True, cache=True)
-def _trimmed_means(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats) -> None:
+def _trimmed_means(
+    key: NDArray[Any], firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats
+) -> None:
     """Means of the draws number low to high - 1 of each resample, in ascending order."""
     cells, n = ranked.shape
     resamples = out.shape[1]
@@ -192,7 +196,7 @@ def _trimmed_means(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: i
 
 
 @njit(parallel=True, cache=True)
-def _segment_sums(key: Any, firsts: Sizes, segments: Sizes, weighted: Floats, out: Floats) -> None:
+def _segment_sums(key: NDArray[Any], firsts: Sizes, segments: Sizes, weighted: Floats, out: Floats) -> None:
     """Sums over the drawn runs of each of G segments. Shapes: segments [G + 1], weighted [C, n] -> out [C, G, R]."""
     resamples = out.shape[2]
     for block in prange((resamples + BLOCK - 1) // BLOCK):

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,9 +20,7 @@ from valueshare.population.execution.learner import update_due
 from valueshare.population.execution.on_device import DeviceExecutor
 from valueshare.population.loop import SerialExecutor
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import Population, State, initial_state, make_population
-from valueshare.population.train import checked_device, on_device, release_memory
+from valueshare.population.state import Population, State, make_population
 from valueshare.replay.transitions import SAMPLING_LAG, Transitions
 
 
@@ -68,40 +65,6 @@ class TrainingLoop:
         rate = every * calls_per_second(lambda: self.run(every), seconds / 10, device)
         steps = max(1, round(seconds / 2 * rate))
         return steps * calls_per_second(lambda: self.run(steps), seconds * 0.9, device)
-
-
-def loop_rate(
-    spec: PopulationSpec,
-    device: str,
-    compiled: bool,
-    seconds: float = 4.0,
-    *,
-    threads: int | None = None,
-    groups: int | None = None,
-) -> float:
-    """Agent-steps per second of training the agents of `spec`, measured with a small replay.
-
-    Emulators and learning cost what they cost in the run; only sampling is faster. All memory is freed afterwards.
-    """
-    torch_device = checked_device(device)
-    settings = replace(spec.settings, replay_capacity=max(2_048, spec.settings.batch_size))
-    groups = None if groups is None else min(groups, spec.agents.height)
-
-    def measured() -> float:  # a function, so that nothing refers to the engine when memory is released
-        population = atari_population(spec.agents, settings, torch_device)
-        state = initial_state(population)
-        engine = training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
-        try:
-            loop = TrainingLoop(engine, settings.learning_starts - 2 * settings.update_interval)
-            loop.run(4 * settings.update_interval)
-            return population.size * loop.steps_per_second(seconds)
-        finally:
-            engine.close()
-
-    with on_device(torch_device, tf32=settings.tf32):
-        rate = measured()
-        release_memory(torch_device, compiled=compiled)
-    return rate
 
 
 class Parts(NamedTuple):

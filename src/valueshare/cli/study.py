@@ -195,17 +195,13 @@ def study_lines(
 
 def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
     """Agent-steps per second of the first population on this machine."""
-    from valueshare.benchmarks.training_loop import loop_rate
     from valueshare.population.compilation import compiler_problem
     from valueshare.population.train import checked_device
+    from valueshare.runs.workers.tasks import population_speed
 
-    return loop_rate(
-        next(iter(plan.populations.values())),
-        plan.device,
-        bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None,
-        threads=execution.threads,
-        groups=execution.groups,
-    )
+    compiled = bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None
+    spec = next(iter(plan.populations.values()))
+    return population_speed(spec, plan.device, compiled=compiled, threads=execution.threads, groups=execution.groups)
 
 
 def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:

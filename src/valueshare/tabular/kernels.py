@@ -8,13 +8,15 @@ processor works on the next. That alone doubles the speed. Everything is indexed
 one lane's table would count references at each step.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from valueshare.splitmix import LOW_HALF, S32, below, bits, mix, uniform
+from valueshare import splitmix
+from valueshare.splitmix import LOW_HALF, S32, below, bits, mix, source_type, uniform
+from valueshare.tabular import randomness, rules
 from valueshare.tabular.randomness import ACTIONS, STARTS, TRANSITIONS
 from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
 
@@ -26,6 +28,9 @@ LANES = 16
 RUNNING = -1  # diverged_at of a run that has not
 UNDECIDED = -1
 TOO_LARGE = 1e100  # a TD error past this will overflow; its square still does not
+
+# Compiled into `learn` from files that Numba's cache does not check.
+SOURCES = np.zeros(1, source_type(splitmix.__file__, randomness.__file__, rules.__file__))
 
 
 class Table(NamedTuple):
@@ -48,6 +53,7 @@ class Runs(NamedTuple):
     key: NDArray[np.uint64]  # [R]
     k: Floats  # [R]
     step_size: Floats  # [R]
+    sources: NDArray[Any] = SOURCES
 
 
 class Rule(NamedTuple):
@@ -147,7 +153,6 @@ def record_metrics(
     out.norm_z[run, row] = norm_z / states
 
 
-# Numba's cache checks this file only: after an edit of randomness.py, touch this one.
 @njit(nogil=True, cache=True, error_model="numpy")
 def learn(
     table: Table,

@@ -4,7 +4,6 @@ Random numbers are a function of (the environment's key, its number of steps, th
 environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
 """
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
-from valueshare.splitmix import S32, Bits, below, bits, uniform
+from valueshare.splitmix import S32, Bits, below, bits, source_type, uniform
 
 IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
 NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
@@ -50,13 +49,11 @@ class StepOutput(NamedTuple):
 def record(**fields: Any) -> np.dtype[Any]:
     """The type of one environment's state: the fields of a game, after those that all games have.
 
-    The name of the last field is a digest of SOURCES. Types are part of the key of Numba's cache, so an edit of one of
-    these files compiles the games again.
+    The last field is that of `source_type`: an edit of one of SOURCES compiles the games again.
     """
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:12]
     shared = [("key", np.uint64), ("steps", np.int64), ("elapsed", np.int32), ("action", np.int8)]
     of_game = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
-    return np.dtype([*shared, *of_game, (f"sources_{digest}", np.int8)], align=True)
+    return np.dtype([*shared, *of_game, *source_type(*SOURCES).descr], align=True)
 
 
 @njit(inline="always")

@@ -31,6 +31,7 @@ from valueshare.schema import Progress
 # A worker that was lost may hold its population's lock until the server of the filesystem notices.
 LOCK_WAIT_SECONDS = 60.0
 MEASURE_SECONDS = 5.0
+MEASURE_REPLAY = 2_048  # transitions
 SAMPLE_STEPS = 16  # between readings of the clock
 WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
@@ -136,12 +137,20 @@ def speed_request(plan: Plan, population: str, threads: int) -> str:
 
 
 def measure_speed(values: dict[str, Any]) -> float:
-    """Agent-steps per second while the population learns, without evaluations, checkpoints and a folder.
-
-    Learning starts as soon as there is a batch, in one long phase; the evaluation before it is one short episode.
-    """
+    """The speed that a `speed_request` asks for."""
     plan = from_config(values["config"], pl.DataFrame(values["agents"], schema=SCHEMA))
     spec = plan.populations[values["population"]]
+    return population_speed(spec, plan.device, compiled=bool(plan.compiled), threads=values["threads"])
+
+
+def population_speed(
+    spec: PopulationSpec, device: str, *, compiled: bool, threads: int | None, groups: int | None = None
+) -> float:
+    """Agent-steps per second while a population learns, without evaluations, checkpoints and a folder.
+
+    Learning starts as soon as there are batches, in one long phase; the evaluation before it is one short episode.
+    Environments and updates take as long as in the run; sampling is a little faster, since the replay is small.
+    """
     original, steps = spec.settings, 10**9
     settings = replace(
         original,
@@ -153,7 +162,7 @@ def measure_speed(values: dict[str, Any]) -> float:
         eval_envs=1,
         eval_episode_limit=8,
         learning_starts=min(original.learning_starts, 4 * original.batch_size),
-        replay_capacity=max(original.replay_transitions, original.batch_size),
+        replay_capacity=max(min(original.replay_transitions, MEASURE_REPLAY), 4 * original.batch_size),
     )
     marks: list[tuple[float, int]] = []
 
@@ -164,10 +173,11 @@ def measure_speed(values: dict[str, Any]) -> float:
     train_population(
         spec.agents,
         settings,
-        device=plan.device,
-        compiled=bool(plan.compiled),
+        device=device,
+        compiled=compiled,
         backend=spec.backend,
-        threads=values["threads"],
+        threads=threads,
+        groups=None if groups is None else min(groups, spec.agents.height),
         should_stop=lambda: len(marks) > 1 and marks[-1][0] - marks[0][0] >= MEASURE_SECONDS,
         on_step=on_step,
     )
