@@ -3,7 +3,9 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -218,3 +220,38 @@ def test_a_parametrized_last_layer_is_the_last_layer(wrap: Callable[[nn.Module],
     assert all(torch.equal(net.state_dict()[name.replace("2.", "2.0.", 1)], state[name]) for name in state)
     net.eval()  # spectral_norm changes its estimate in training
     torch.testing.assert_close(net(x), vs.expand(net[2][0](net[1](net[0](x))), 2))
+
+
+# n
+
+
+@pytest.mark.parametrize("n", [2.5, 0, -1, "2", 10**13])
+def test_n_is_a_whole_number_from_1(n: Any) -> None:
+    for make in (lambda: MeanExpansion("n", n=n), lambda: append_mean_expansion(network(), 2, n=n)):
+        with pytest.raises(vs.InvalidInput, match=rf"^n = '?{n}'?: write"):
+            make()
+    assert MeanExpansion("n", n=np.int64(2)).scale == 3
+
+
+@pytest.mark.parametrize("k", [True, np.True_])
+def test_a_truth_value_is_no_k(k: Any) -> None:
+    for make in (
+        lambda: MeanExpansion(k),
+        lambda: append_mean_expansion(network(), k),
+        lambda: vs.expand([1.0, 2.0], k),
+    ):
+        with pytest.raises(vs.InvalidInput, match=r"^k is given as bool_?: write a number"):
+            make()
+
+
+def test_the_number_of_actions_is_checked_where_it_is_given() -> None:
+    assert "MeanExpansion(k=4)" in repr(append_mean_expansion(network(), "n", n=4))
+    quantiles, x = nn.Sequential(nn.Linear(6, 150)), torch.randn(5, 6)
+    with pytest.raises(
+        vs.InvalidInput, match=r"^the linear layer '0' has 150 outputs, and n = 3: .*\[\.\.\., 50, 3\]$"
+    ):
+        append_mean_expansion(quantiles, "n", n=3)
+    with pytest.raises(vs.InvalidInput, match=r"^the linear layer '2' has 4 outputs, and n = 3: name the layer of the"):
+        append_mean_expansion(network(), "n", n=3)
+    z = quantiles(x).reshape(5, 50, 3)
+    torch.testing.assert_close(MeanExpansion("n", n=3)(z), z @ (torch.eye(3) + torch.ones(3, 3)))  # per quantile

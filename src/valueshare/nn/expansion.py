@@ -3,6 +3,8 @@
 from itertools import takewhile
 from typing import cast
 
+import numpy as np
+
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, condition_number, resolve_k
 from valueshare.extras import install_command
@@ -16,6 +18,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from valueshare.nn.stacking import per_agent, stackable
+from valueshare.setting import as_count
 
 # Modules whose outputs are probabilities or their logarithms, and not action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
@@ -44,10 +47,11 @@ class MeanExpansion(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        n = None if n is None else as_count("n", n)
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
         scale = torch.tensor(condition_number(_number(resolve_k(k, n))), device=device, dtype=dtype)
         self.register_buffer("scale", scale)
-        self.n = 0 if n is None else int(n)  # 0: any
+        self.n = n or 0  # 0: any
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         if not torch.jit.is_scripting():  # type: ignore[attr-defined]
@@ -69,7 +73,9 @@ class MeanExpansion(nn.Module):
         return f"k={self.scale.item() - 1:g}"
 
 
-def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | None = None) -> nn.Module:
+def append_mean_expansion(
+    module: nn.Module, k: Coefficient, *, after: str | None = None, n: int | None = None
+) -> nn.Module:
     """Put a mean-expansion layer after the last linear layer of a network, in place.
 
     `k` is a number, or "n" for the number of that layer's outputs. The linear layer becomes `Sequential(linear,
@@ -77,6 +83,10 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for
     a bare linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another one
     with `after="path.to.layer"`. If a layer is used at two places under two names, only the named place changes.
+
+    The linear layer must have one output per action; if the number of actions is given as `n`, this is checked. After
+    n x quantiles outputs, as in QR-DQN, the layer would take the mean over quantiles too: put `MeanExpansion(k, n=n)`
+    into `forward`, after the reshape to [..., quantiles, n].
 
     Refused are networks of Stable-Baselines3, whose target network would stay without the layer, layers with one
     output, and, as far as modules tell, networks whose outputs are probabilities. After the advantages of a dueling
@@ -127,6 +137,12 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
             f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
             "the action-values with after"
         )
+    if n is not None and as_count("n", n) != linear.out_features:
+        quantiles, rest = divmod(linear.out_features, n)
+        instead = "name the layer of the action-values with after"
+        if quantiles and not rest:
+            instead = f"put MeanExpansion(k, n={n}) after the reshape to [..., {quantiles}, {n}]"
+        raise InvalidInput(f"the linear layer {after!r} has {linear.out_features} outputs, and n = {n}: {instead}")
     weight = next(linear.parameters())  # `linear.weight` may be computed from others
     layer = MeanExpansion(k, n=linear.out_features, device=weight.device, dtype=weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
@@ -222,9 +238,9 @@ def _refuse_stable_baselines3(module: object) -> None:
 
 
 def _number(k: float) -> float:
-    """k as a number, NumPy's and single tensors too; a text is none."""
+    """k as a number, NumPy's and single tensors too; texts and truth values are none."""
     try:
-        if not isinstance(k, str | bytes):
+        if not isinstance(k, str | bytes | bool | np.bool_):
             return float(k)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several
         pass
