@@ -255,3 +255,13 @@ def test_the_number_of_actions_is_checked_where_it_is_given() -> None:
         append_mean_expansion(network(), "n", n=3)
     z = quantiles(x).reshape(5, 50, 3)
     torch.testing.assert_close(MeanExpansion("n", n=3)(z), z @ (torch.eye(3) + torch.ones(3, 3)))  # per quantile
+
+
+# Tracing.
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_tracing_warns_of_nothing() -> None:
+    net, x = append_mean_expansion(network(), "n"), torch.randn(5, 6)
+    traced: Any = torch.jit.trace(net, torch.zeros(2, 6))  # type: ignore[no-untyped-call]  # warnings are errors here
+    torch.testing.assert_close(traced(x), net(x))

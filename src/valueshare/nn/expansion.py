@@ -32,8 +32,8 @@ class MeanExpansion(nn.Module):
 
     Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
     stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`; where `n` is
-    given, inputs of another size are refused (not by TorchScript).
-    Can be compiled with `torch.compile` and `torch.jit.script`. Shapes: z [..., n] -> q [..., n].
+    given, inputs of another size are refused (not in TorchScript).
+    Can be compiled with `torch.compile`, `torch.jit.script` and `torch.jit.trace`. Shapes: z [..., n] -> q [..., n].
     """
 
     scale: torch.Tensor
@@ -62,6 +62,8 @@ class MeanExpansion(nn.Module):
 
     @torch.jit.unused
     def _check_size(self, z: torch.Tensor) -> None:
+        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]  # which would warn of a constant
+            return
         if self.n and z.shape[-1] != self.n:
             raise InvalidInput(
                 f"the layer is made for n = {self.n} actions, and its input has {z.shape[-1]}: give their number as n"
