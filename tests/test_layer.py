@@ -292,12 +292,6 @@ def test_as_many_actions_as_observations_are_no_reason_to_refuse(widths: tuple[i
     assert [name for name, _ in network.named_buffers()] == [f"layer{len(widths) - 2}.1.scale"]
 
 
-def test_networks_with_other_layers_between_are_not_judged() -> None:
-    squeeze = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 96), nn.Linear(96 * 9, 4))
-    append_mean_expansion(squeeze, 3)
-    assert [name for name, _ in squeeze.named_buffers()] == ["4.1.scale"]
-
-
 class Squashed(nn.Module):
     """One that registers what makes probabilities after its layers, wherever it is called."""
 

@@ -152,6 +152,8 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
 
     Tensors of PyTorch and JAX pass unseen: reading them would stall the device or break a trace.
     """
+    if isinstance(value, bool | np.bool_):
+        raise InvalidInput(f"{name} is given as {type(value).__name__}: write a number, or an array of numbers")
     if isinstance(value, int | float):
         entries = [value]
     else:

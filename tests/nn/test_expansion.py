@@ -1,10 +1,15 @@
 """The layer by k = "n", in TorchScript, and where it cannot be put."""
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 
 import valueshare as vs
 from valueshare import MeanExpansion, append_mean_expansion
@@ -127,3 +132,136 @@ def test_a_network_that_goes_on_after_its_last_linear_layer_needs_the_name_of_th
         append_mean_expansion(network, 1)
     append_mean_expansion(network, 1, after="0")
     assert isinstance(network[0], nn.Sequential)
+
+
+# Networks whose modules do not say where the action-values are.
+
+
+class HiddenRegisteredLast(nn.Module):
+    """A convolution, and a hidden layer (4 to 8) that is registered after the output layer (8 to 3)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out, self.fc = nn.Conv2d(1, 4, 3), nn.Linear(8, 3), nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.out(torch.relu(self.fc(self.conv(x).mean((-1, -2)))))
+        return q
+
+
+def test_a_hidden_layer_registered_last_is_refused_beside_a_convolution() -> None:
+    net, x = HiddenRegisteredLast(), torch.randn(5, 1, 6, 6)
+    z = net(x)
+    with pytest.raises(vs.InvalidInput, match=r"^'fc' is the last linear layer .* if 'out' follows it, write after="):
+        append_mean_expansion(net, 2)
+    torch.testing.assert_close(append_mean_expansion(net, 2, after="out")(x), vs.expand(z, 2))
+
+
+def test_the_order_of_a_sequence_is_not_doubted() -> None:
+    """Its fourth layer takes as many inputs as there are actions."""
+    layers = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Linear(64, 4), nn.ReLU(), nn.Linear(4, 96), nn.Linear(96 * 9, 4))
+    append_mean_expansion(layers, 3)
+    assert [name for name, _ in layers.named_buffers()] == ["4.1.scale"]
+    nested = nn.Sequential(nn.Sequential(nn.Linear(4, 96)), nn.LayerNorm(96), nn.Sequential(nn.Linear(95, 4)))
+    append_mean_expansion(nested, 3)
+    assert [name for name, _ in nested.named_buffers()] == ["2.0.1.scale"]
+
+
+class Tied(nn.Module):
+    """One linear layer as the hidden and as the output layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 4)
+        self.out = self.hidden
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.out(torch.relu(self.hidden(x)))
+        return q
+
+
+def tied_sequence() -> nn.Sequential:
+    linear = nn.Linear(4, 3)
+    return nn.Sequential(linear, nn.ReLU(), nn.Linear(3, 4), linear)
+
+
+@pytest.mark.parametrize(("make", "last"), [(Tied, "out"), (tied_sequence, "3")])
+def test_a_layer_used_at_two_places_is_expanded_at_the_named_one(make: Callable[[], nn.Module], last: str) -> None:
+    net, x = make(), torch.randn(5, 4)
+    z, structure = net(x), repr(net)
+    with pytest.raises(vs.InvalidInput, match=rf"^the linear layer '{last}' has another name, '(hidden|0)'.* after$"):
+        append_mean_expansion(net, 2)
+    assert repr(net) == structure
+    torch.testing.assert_close(append_mean_expansion(net, 2, after=last)(x), vs.expand(z, 2))
+
+
+def test_a_second_name_for_one_place_is_no_second_place() -> None:
+    net, x = nn.ModuleDict({"body": nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4))}), torch.randn(5, 6)
+    net["alias"] = net["body"]
+    z = net["body"](x)
+    append_mean_expansion(net, 2)
+    torch.testing.assert_close(net["alias"](x), vs.expand(z, 2))
+
+
+def test_a_block_used_twice_cannot_be_expanded_at_one_place() -> None:
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    for after in (None, "1.0"):
+        net = nn.Sequential(block, block)
+        with pytest.raises(vs.InvalidInput, match=r"^the linear layer '1\.0' .*'0\.0'"):
+            append_mean_expansion(net, 2, after=after)
+    assert isinstance(block[0], nn.Linear)
+
+
+@pytest.mark.parametrize("wrap", [spectral_norm, weight_norm, orthogonal])
+def test_a_parametrized_last_layer_is_the_last_layer(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    net, x = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), wrap(nn.Linear(16, 4))), torch.randn(5, 6)
+    state = copy.deepcopy(net.state_dict())
+    append_mean_expansion(net, 2)
+    assert all(torch.equal(net.state_dict()[name.replace("2.", "2.0.", 1)], state[name]) for name in state)
+    net.eval()  # spectral_norm changes its estimate in training
+    torch.testing.assert_close(net(x), vs.expand(net[2][0](net[1](net[0](x))), 2))
+
+
+# n
+
+
+@pytest.mark.parametrize("n", [2.5, 0, -1, "2", 10**13])
+def test_n_is_a_whole_number_from_1(n: Any) -> None:
+    for make in (lambda: MeanExpansion("n", n=n), lambda: append_mean_expansion(network(), 2, n=n)):
+        with pytest.raises(vs.InvalidInput, match=rf"^n = '?{n}'?: write"):
+            make()
+    assert MeanExpansion("n", n=np.int64(2)).scale == 3
+
+
+@pytest.mark.parametrize("k", [True, np.True_])
+def test_a_truth_value_is_no_k(k: Any) -> None:
+    for make in (
+        lambda: MeanExpansion(k),
+        lambda: append_mean_expansion(network(), k),
+        lambda: vs.expand([1.0, 2.0], k),
+    ):
+        with pytest.raises(vs.InvalidInput, match=r"^k is given as bool_?: write a number"):
+            make()
+
+
+def test_the_number_of_actions_is_checked_where_it_is_given() -> None:
+    assert "MeanExpansion(k=4)" in repr(append_mean_expansion(network(), "n", n=4))
+    quantiles, x = nn.Sequential(nn.Linear(6, 150)), torch.randn(5, 6)
+    with pytest.raises(
+        vs.InvalidInput, match=r"^the linear layer '0' has 150 outputs, and n = 3: .*\[\.\.\., 50, 3\]$"
+    ):
+        append_mean_expansion(quantiles, "n", n=3)
+    with pytest.raises(vs.InvalidInput, match=r"^the linear layer '2' has 4 outputs, and n = 3: name the layer of the"):
+        append_mean_expansion(network(), "n", n=3)
+    z = quantiles(x).reshape(5, 50, 3)
+    torch.testing.assert_close(MeanExpansion("n", n=3)(z), z @ (torch.eye(3) + torch.ones(3, 3)))  # per quantile
+
+
+# Tracing.
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_tracing_warns_of_nothing() -> None:
+    net, x = append_mean_expansion(network(), "n"), torch.randn(5, 6)
+    traced: Any = torch.jit.trace(net, torch.zeros(2, 6))  # type: ignore[no-untyped-call]  # warnings are errors here
+    torch.testing.assert_close(traced(x), net(x))

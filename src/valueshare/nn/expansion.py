@@ -1,6 +1,9 @@
 """The mean-expansion layer for PyTorch."""
 
 from itertools import takewhile
+from typing import cast
+
+import numpy as np
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, condition_number, resolve_k
@@ -15,6 +18,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from valueshare.nn.stacking import per_agent, stackable
+from valueshare.setting import as_count
 
 # Modules whose outputs are probabilities or their logarithms, and not action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
@@ -28,8 +32,8 @@ class MeanExpansion(nn.Module):
 
     Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
     stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`; where `n` is
-    given, inputs of another size are refused (not by TorchScript).
-    Can be compiled with `torch.compile` and `torch.jit.script`. Shapes: z [..., n] -> q [..., n].
+    given, inputs of another size are refused (not in TorchScript).
+    Can be compiled with `torch.compile`, `torch.jit.script` and `torch.jit.trace`. Shapes: z [..., n] -> q [..., n].
     """
 
     scale: torch.Tensor
@@ -43,10 +47,11 @@ class MeanExpansion(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        n = None if n is None else as_count("n", n)
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
         scale = torch.tensor(condition_number(_number(resolve_k(k, n))), device=device, dtype=dtype)
         self.register_buffer("scale", scale)
-        self.n = 0 if n is None else int(n)  # 0: any
+        self.n = n or 0  # 0: any
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         if not torch.jit.is_scripting():  # type: ignore[attr-defined]
@@ -57,6 +62,8 @@ class MeanExpansion(nn.Module):
 
     @torch.jit.unused
     def _check_size(self, z: torch.Tensor) -> None:
+        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]  # which would warn of a constant
+            return
         if self.n and z.shape[-1] != self.n:
             raise InvalidInput(
                 f"the layer is made for n = {self.n} actions, and its input has {z.shape[-1]}: give their number as n"
@@ -68,17 +75,25 @@ class MeanExpansion(nn.Module):
         return f"k={self.scale.item() - 1:g}"
 
 
-def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | None = None) -> nn.Module:
+def append_mean_expansion(
+    module: nn.Module, k: Coefficient, *, after: str | None = None, n: int | None = None
+) -> nn.Module:
     """Put a mean-expansion layer after the last linear layer of a network, in place.
 
     `k` is a number, or "n" for the number of that layer's outputs. The linear layer becomes `Sequential(linear,
     MeanExpansion(k))`, under every name it has, with the same weights (not copies), so an optimiser that already holds
     them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for
     a bare linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another one
-    with `after="path.to.layer"`. Refused are networks of Stable-Baselines3, whose target network would stay without
-    the layer, layers with one output, and, as far as modules tell, networks whose outputs are probabilities. After the
-    advantages of a dueling network the layer does nothing, because their mean is subtracted: where a network has a
-    value stream, the layer of the action-values must be named.
+    with `after="path.to.layer"`. If a layer is used at two places under two names, only the named place changes.
+
+    The linear layer must have one output per action; if the number of actions is given as `n`, this is checked. After
+    n x quantiles outputs, as in QR-DQN, the layer would take the mean over quantiles too: put `MeanExpansion(k, n=n)`
+    into `forward`, after the reshape to [..., quantiles, n].
+
+    Refused are networks of Stable-Baselines3, whose target network would stay without the layer, layers with one
+    output, and, as far as modules tell, networks whose outputs are probabilities. After the advantages of a dueling
+    network the layer does nothing, because their mean is subtracted: where a network has a value stream, the layer of
+    the action-values must be named.
     """
     _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
@@ -94,9 +109,14 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     if after is None:
         after = next(reversed(linears))
         _refuse_dueling(linears, after)
-        if all(isinstance(m, nn.Linear) for m in modules.values() if _has_parameters(m)):
-            _refuse_hidden_layer(linears, after)
-        following = list(modules.values())[list(modules).index(after) + 1 :]
+        _refuse_hidden_layer(modules, linears, after)
+        if places := _other_places(modules, after):
+            raise InvalidInput(
+                f"the linear layer {after!r} has another name, {places[0]!r}, and may be used at two places: name the "
+                "one of the action-values with after"
+            )
+        paths = list(modules)
+        following = [modules[path] for path in paths[paths.index(after) + 1 :] if not path.startswith(f"{after}.")]
         for other in following:
             if _has_parameters(other):
                 raise InvalidInput(
@@ -119,13 +139,27 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
             f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
             "the action-values with after"
         )
-    layer = MeanExpansion(k, n=linear.out_features, device=linear.weight.device, dtype=linear.weight.dtype)
+    if n is not None and as_count("n", n) != linear.out_features:
+        quantiles, rest = divmod(linear.out_features, n)
+        instead = "name the layer of the action-values with after"
+        if quantiles and not rest:
+            instead = f"put MeanExpansion(k, n={n}) after the reshape to [..., {quantiles}, {n}]"
+        raise InvalidInput(f"the linear layer {after!r} has {linear.out_features} outputs, and n = {n}: {instead}")
+    weight = next(linear.parameters())  # `linear.weight` may be computed from others
+    layer = MeanExpansion(k, n=linear.out_features, device=weight.device, dtype=weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
     if linear is module:
         return expanded
-    for path in (path for path, m in linears.items() if m is linear):
+    places = _other_places(modules, after)
+    for path in places:
+        if _is_one_slot(modules, path, after):
+            raise InvalidInput(
+                f"the linear layer {after!r} is {path!r} too, in a module that is used twice: put MeanExpansion(k) "
+                "after the whole network"
+            )
+    for path in [path for path, m in linears.items() if m is linear and path not in places]:
         parent, _, name = path.rpartition(".")
-        setattr(module.get_submodule(parent), name, expanded)
+        setattr(modules[parent], name, expanded)
     return module
 
 
@@ -144,19 +178,48 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
         )
 
 
-def _refuse_hidden_layer(linears: dict[str, nn.Linear], last: str) -> None:
+def _refuse_hidden_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Linear], last: str) -> None:
     """Refuse a last layer whose outputs another layer seems to read: modules come in the order of registration.
 
     That layer takes as many inputs as the last one has outputs, and no layer takes as many as it has outputs itself.
-    Only networks of linear layers are judged: in others, another layer may be between two linear ones.
+    Layers that come before the last one in a `Sequential` do not read it.
     """
     inputs = {linear.in_features for linear in linears.values()}
     for path, linear in linears.items():
+        if _are_in_sequence(modules, path, last):
+            continue
         if linear.in_features == linears[last].out_features and linear.out_features not in inputs:
             raise InvalidInput(
                 f"{last!r} is the last linear layer in the order of registration, but {path!r} takes as many inputs as "
                 f"it has outputs: if {path!r} follows it, write after={path!r}; if not, after={last!r}"
             )
+
+
+def _other_places(modules: dict[str, nn.Module], layer: str) -> list[str]:
+    """Other names of a linear layer that may be other places in the network, and not just names of the same place.
+
+    Two names in one `Sequential` are two places. So may be any two of a layer that can follow itself.
+    """
+    linear = cast(nn.Linear, modules[layer])
+    follows_itself = linear.in_features == linear.out_features
+    others = [path for path, m in modules.items() if m is linear and path != layer]
+    return [
+        path
+        for path in others
+        if _are_in_sequence(modules, path, layer) or (follows_itself and not _is_one_slot(modules, path, layer))
+    ]
+
+
+def _are_in_sequence(modules: dict[str, nn.Module], a: str, b: str) -> bool:
+    """Whether a `Sequential` calls two modules, or what they are in, one after the other."""
+    shared = takewhile(lambda names: names[0] == names[1], zip(a.split("."), b.split("."), strict=False))
+    return a != b and isinstance(modules[".".join(name for name, _ in shared)], nn.Sequential)
+
+
+def _is_one_slot(modules: dict[str, nn.Module], a: str, b: str) -> bool:
+    """Whether two paths are the same attribute of the same module, which then has two names."""
+    (above_a, _, name_a), (above_b, _, name_b) = a.rpartition("."), b.rpartition(".")
+    return modules[above_a] is modules[above_b] and name_a == name_b
 
 
 def _refuse_stable_baselines3(module: object) -> None:
@@ -177,9 +240,9 @@ def _refuse_stable_baselines3(module: object) -> None:
 
 
 def _number(k: float) -> float:
-    """k as a number, NumPy's and single tensors too; a text is none."""
+    """k as a number, NumPy's and single tensors too; texts and truth values are none."""
     try:
-        if not isinstance(k, str | bytes):
+        if not isinstance(k, str | bytes | bool | np.bool_):
             return float(k)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several
         pass
