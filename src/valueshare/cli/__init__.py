@@ -39,11 +39,11 @@ RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
-    "resume": resume,
-    "extend": extend,
     "report": report,
     "watch": watch,
     "play": play,
+    "resume": resume,
+    "extend": extend,
     "evaluate": evaluate,
     "best": best,
     "reproduce gridworld": reproduce_gridworld,

@@ -1,14 +1,14 @@
 """The tabular commands: the gridworld figure, and the same for any finite MDP."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, Out, Overwrite, writable_location
+from valueshare.cli.arguments import GROUPS, Out, Overwrite, persistent_location, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line
 from valueshare.experiments.studies import (
@@ -19,10 +19,12 @@ from valueshare.experiments.studies import (
     gridworld_studies,
     results_config,
 )
-from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.launcher_options import LauncherOptions, Shard, shard_folder
 from valueshare.runs.storage.locations import Location
+from valueshare.text import option_words, plain_numbers, pluralize
 
 DEFAULT = TabularStudy()
+GRID = ("env", "algorithm", "k", "step_sizes", "seeds", "steps")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,23 @@ class SweepLauncher:
 
 
 SweepArguments = Annotated[SweepLauncher, Parameter(name="*", group=GROUPS["cluster"])]
+SweepPlan = Annotated[
+    bool,
+    Parameter(
+        group=GROUPS["execution"],
+        help="Print environments, k, step sizes, seeds, timesteps and folder, without running anything.",
+    ),
+]
 HERE = SweepLauncher()
 
 
 def reproduce_gridworld(
-    *, scale: Scale = "paper", out: Out = None, overwrite: Overwrite = False, launcher: SweepArguments = HERE
+    *,
+    scale: Scale = "paper",
+    out: Out = None,
+    plan: SweepPlan = False,
+    overwrite: Overwrite = False,
+    launcher: SweepArguments = HERE,
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
@@ -55,12 +69,17 @@ def reproduce_gridworld(
         out: Folder for records and report; left out: results/gridworld, or results/gridworld-smoke.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    folder = writable_location(_default_folder("gridworld", scale) if out is None else out)
-    _run(gridworld_studies(scale), folder, overwrite, command, launcher)
+    folder = _default_folder("gridworld", scale) if out is None else out
+    _run(gridworld_studies(scale), folder, command, launcher, plan=plan, overwrite=overwrite)
 
 
 def reproduce_gridworld_actions(
-    *, scale: ActionsScale = "full", out: Out = None, overwrite: Overwrite = False, launcher: SweepArguments = HERE
+    *,
+    scale: ActionsScale = "full",
+    out: Out = None,
+    plan: SweepPlan = False,
+    overwrite: Overwrite = False,
+    launcher: SweepArguments = HERE,
 ) -> None:
     """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
@@ -69,8 +88,8 @@ def reproduce_gridworld_actions(
         out: Folder for records and report; left out: results/gridworld-actions, or results/gridworld-actions-smoke.
     """
     command = f"valueshare reproduce gridworld-actions --scale {scale}"
-    folder = writable_location(_default_folder("gridworld-actions", scale) if out is None else out)
-    _run(gridworld_actions_studies(scale), folder, overwrite, command, launcher)
+    folder = _default_folder("gridworld-actions", scale) if out is None else out
+    _run(gridworld_actions_studies(scale), folder, command, launcher, plan=plan, overwrite=overwrite)
 
 
 def _default_folder(study: str, scale: str) -> str:
@@ -82,6 +101,7 @@ def tabular(
     *,
     study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
     out: Out = None,
+    plan: SweepPlan = False,
     overwrite: Overwrite = False,
     launcher: SweepArguments = HERE,
 ) -> None:
@@ -91,13 +111,12 @@ def tabular(
         out: Folder for records and report; left out: results/ENVIRONMENT-ALGORITHM.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = writable_location(f"results/{name}" if out is None else out)
-    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
-    _run((study,), folder, overwrite, command_line("tabular", changed), launcher)
+    folder = f"results/{name}" if out is None else out
+    _run((study,), folder, command_line("tabular", _changed(study)), launcher, plan=plan, overwrite=overwrite)
 
 
 def _run(
-    studies: Sequence[TabularStudy], location: Location, overwrite: bool, command: str, options: SweepLauncher
+    studies: Sequence[TabularStudy], given: str, command: str, options: SweepLauncher, *, plan: bool, overwrite: bool
 ) -> None:
     """Run the studies and report them, or run one shard of their grid in a separate folder."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
@@ -107,10 +126,15 @@ def _run(
     from valueshare.runs.directory import holds, remove_staging_folders, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
+    location = persistent_location(given) if plan else writable_location(given)
     launcher = LauncherOptions(**asdict(options))
     shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(location, shard), results_config(studies, launcher.shard)
+    if plan:
+        study_mdp(studies[0])  # an unknown environment is refused
+        print("\n".join(_plan_lines(studies, timesteps, shard, out)))
+        return
     with synced_folder(out) as here:
         remove_staging_folders(here)
         if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
@@ -135,6 +159,28 @@ def _run(
         print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
     else:
         print_written(written, out / "report")
+
+
+def _plan_lines(studies: Sequence[TabularStudy], timesteps: int, shard: Shard | None, out: Location) -> Iterator[str]:
+    """A line for each study with its grid and its other options, then the timesteps in all and the folder."""
+    for study in studies:
+        sizes = plain_numbers(study.step_sizes)
+        many = len(sizes) > 10
+        grid = (
+            f"k = {', '.join(plain_numbers(study.k))}",
+            f"step sizes: {f'{len(sizes)} from {sizes[0]} to {sizes[-1]}' if many else ', '.join(sizes)}",
+            f"seeds 0 to {study.seeds - 1}",
+            f"{pluralize(study.steps, 'timestep')} per run",
+            *(" ".join(option_words(name, value)) for name, value in _changed(study).items() if name not in GRID),
+        )
+        yield f"{study.env}, {study.algorithm}: {'; '.join(grid)}"
+    yield f"{pluralize(timesteps, 'timestep')} {f'of shard {shard}' if shard else 'in all'}"
+    yield f"folder: {out}"
+
+
+def _changed(study: TabularStudy) -> dict[str, Any]:
+    """The options of `tabular` that are not the default ones."""
+    return {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
 
 
 def _in_shards(studies: Sequence[TabularStudy], folder: Path) -> bool:

@@ -1,0 +1,82 @@
+"""All commands together: their order, and one name and one form for one meaning."""
+
+import re
+from collections.abc import Callable
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+
+import pytest
+from cyclopts import App, ArgumentCollection
+
+from valueshare.cli import COMMANDS, main, make_app
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def arguments(command: str) -> ArgumentCollection:
+    app: App = reduce(getitem, command.split(), make_app())
+    return app.assemble_argument_collection()
+
+
+OPTIONS = {command: {name for one in arguments(command) for name in one.names} for command in COMMANDS}
+
+
+def test_the_help_begins_with_what_is_used_most(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    listed = re.findall(r"│ ([a-z][a-z-]+) ", capsys.readouterr().out)
+    assert listed[:8] == ["train", "report", "watch", "play", "resume", "extend", "evaluate", "best"]
+
+
+def test_every_study_has_a_plan() -> None:
+    for command, options in OPTIONS.items():
+        if command.startswith("reproduce ") or command in ("train", "tabular"):
+            assert "--plan" in options, command
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (
+            "reproduce gridworld",
+            [
+                "gridworld, q-learning: k = 0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8; step sizes: 61 ",
+                "; step sizes: 61 from 0.00248 to 1; seeds 0 to 127; ",
+                "; 5,000 timesteps per run; --regimes 500 1000 2500 5000; --step-reward -1\n",
+                "\n702,720,000 timesteps in all\n",  # 2 rewards x 9 k x 61 step sizes x 128 seeds x 5,000
+                "\nfolder: results/gridworld\n",
+            ],
+        ),
+        (
+            "reproduce gridworld-actions --scale smoke --shard 2/2",
+            [
+                "; step sizes: 0.00248, 0.0183, 0.135, 1; seeds 0 to 3; ",  # exp(-6), exp(-4), exp(-2), exp(0)
+                "; --action-copies 8\n",
+                "\n480,000 timesteps of shard 2/2\n",  # half of 4 studies x 3 k x 4 step sizes x 4 seeds x 5,000
+                "\nfolder: results/gridworld-actions-smoke/shard-2-of-2\n",
+            ],
+        ),
+        (
+            "tabular --env FrozenLake-v1 --k 0 --seeds 3 --steps 100 --epsilon 0.2 --out here",
+            [
+                "FrozenLake-v1, q-learning: k = 0; step sizes: 0.01, 0.02, 0.05, 0.1, 0.2, 0.5; seeds 0 to 2; ",
+                "; 100 timesteps per run; --epsilon 0.2\n1,800 timesteps in all\nfolder: here\n",
+            ],
+        ),
+    ],
+)
+def test_the_plan_of_a_tabular_study(
+    command: str, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, complaint = cli(*command.split(), "--plan")
+    assert (code, complaint) == (0, "")
+    assert all(line in said for line in lines), said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_a_wrong_study_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, complaint = cli("tabular", "--env", "Taxi-v3", "--plan")
+    assert (code, said) == (2, "")
+    assert "'Taxi-v3': did you mean Taxi-v4?" in complaint
