@@ -62,7 +62,7 @@ class MeanExpansion(nn.Module):
 
     @torch.jit.unused
     def _check_size(self, z: torch.Tensor) -> None:
-        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]  # which would warn of a constant
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # which would warn of a constant
             return
         if self.n and z.shape[-1] != self.n:
             raise InvalidInput(
