@@ -69,7 +69,7 @@ def filled(table: pl.DataFrame) -> tuple[Population, State]:
 def test_exploration_in_blocks_draws_the_numbers_of_each_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("valueshare.population.act.BLOCK", 10)  # of three agents: three steps
+    monkeypatch.setattr("valueshare.population.act.PREFETCHED_DRAWS", 10)  # of three agents: three steps
     population, state = filled(agent_table("CartPole-v1", "dqn", seeds=range(3)))
     exploration = prefetched_exploration(population, state.step)
     for t in (0, 1, 2, 3, 4, 7, 100, 2, 2**40):  # on, ahead, and back again

@@ -202,7 +202,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., An
         (lambda t: t.with_columns(agent=pl.lit(99, pl.Int64)), "cannot be of this run"),
         (lambda t: t.with_columns(score=pl.lit(float("inf"))), "not finite"),
         (lambda t: t.with_columns(score=pl.lit(None, pl.Float64)), "missing"),
-        (lambda t: pl.concat([t, t]), "there twice"),
+        (lambda t: pl.concat([t, t]), "occurs twice"),
     ],
 )
 def test_a_third_party_file_is_checked(run: Run, change: Callable[[pl.DataFrame], pl.DataFrame], why: str) -> None:
