@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import InvalidInput, first_line
+from valueshare.extras import install_command
 from valueshare.learning.algorithms import Algorithm
 from valueshare.population.networks import Tensors, init_network, load_weights, network_shape
 from valueshare.population.state import Population, torch_dtype
@@ -112,4 +113,4 @@ class Policy:
                 program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
             )
         except ModuleNotFoundError as missing:
-            raise InvalidInput(f"ONNX: {first_line(missing)}: pip install onnx onnxscript") from missing
+            raise InvalidInput(f"ONNX: {first_line(missing)}: {install_command('onnx')}") from missing
