@@ -289,10 +289,28 @@ NO_NUMBERS: dict[str, Any] = {
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)
 @pytest.mark.parametrize("kind", NO_NUMBERS)
 def test_a_k_that_is_no_number_is_refused_in_one_line(function: Callable[..., Any], kind: str) -> None:
-    with pytest.raises(vs.InvalidInput, match=f"^k is given as {kind}: write a number, or an array of numbers$"):
+    with pytest.raises(vs.InvalidInput, match=f"^k is given as {kind}: write a number, an array of numbers, or 'n'$"):
         function(np.ones((2, 3)), NO_NUMBERS[kind])
     with pytest.raises(vs.InvalidInput, match=f"^values is given as {kind}: write a number, or an array of numbers$"):
         function(NO_NUMBERS[kind], 1.0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_K)
+@pytest.mark.parametrize("k", [True, np.array([True, False]), torch.tensor(True), torch.tensor(1j)])
+def test_truth_values_and_complex_numbers_are_no_k(function: Callable[..., Any], k: Any) -> None:
+    message = r"^k is (given as (bool|Tensor)|an array of truth values): write a number, an array of numbers, or 'n'$"
+    with pytest.raises(vs.InvalidInput, match=message):
+        function(torch.ones((2, 3)), k)
+
+
+def test_n_is_not_known_without_actions() -> None:
+    for function in (vs.condition_number, vs.baseline_fraction):
+        with pytest.raises(vs.InvalidInput, match=r"^k = 'n' is the number of actions, which is not known here: write"):
+            function("n")
+    wrong: tuple[Any, ...] = (2.5, "n", None, True)
+    for n in wrong:
+        with pytest.raises(vs.InvalidInput, match=r"^n is given as \w+: write the number of actions$"):
+            vs.matrix(n, 1.0)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)

@@ -105,6 +105,26 @@ def test_k_broadcasts_over_batch_axes(library: str, name: str) -> None:
 
 
 @every_library
+@pytest.mark.parametrize("name", ["expand", "contract", "implicit_baseline"])
+@pytest.mark.parametrize("k", ["n", "N"])
+def test_n_is_the_number_of_actions(library: str, name: str, k: str) -> None:
+    q = np.random.default_rng(0).normal(size=(2, 3, 5))
+    found = FUNCTIONS[name](array(library, q), k)
+    assert type(found) is type(array(library, q))
+    expected = [[BY_HAND[name](row, 5.0) for row in rows] for rows in q]
+    np.testing.assert_allclose(numbers(found), expected, rtol=1e-12)
+    if library == "jax":
+        np.testing.assert_allclose(jax.jit(lambda q: FUNCTIONS[name](q, k))(q), expected, rtol=1e-12)
+    if library == "torch":
+        compiled = torch.compile(lambda q: FUNCTIONS[name](q, k), fullgraph=True, backend="eager", dynamic=True)
+        torch.testing.assert_close(compiled(torch.tensor(q)), found)
+
+
+def test_the_matrix_of_n() -> None:
+    assert vs.matrix(2, "n").tolist() == [[2, 1], [1, 2]]
+
+
+@every_library
 def test_matrix_in_kind(library: str) -> None:
     k = array(library, [1.0, 3.0], "float32")
     m = vs.matrix(3, k)  # [2, 3, 3]

@@ -2,7 +2,7 @@
 
 Every function takes NumPy arrays, PyTorch tensors or JAX arrays (or nested lists, read as NumPy), with batch axes first
 and the n actions last, and returns the same kind: library, dtype and device, differentiable and compilable (whole
-numbers become floats). `k` is a number or an array that broadcasts over the batch axes.
+numbers become floats). `k` is a number, "n" for the number of actions, or an array that broadcasts over the batch axes.
 
 Names follow the paper: q are action-values, z the residuals that represent them, b a baseline,
 u = (z_1, ..., z_n, b) the baseline-residual vector.
@@ -10,6 +10,8 @@ u = (z_1, ..., z_n, b) the baseline-residual vector.
     >>> q = expand([3.0, 1.0], k=2)      # Figure 1 of the paper
     >>> q.tolist(), implicit_baseline(q, k=2).item(), contract(q, k=2).tolist()
     ([7.0, 5.0], 4.0, [3.0, 1.0])
+    >>> expand([3.0, 1.0], k="n").tolist()   # k = 2, the number of actions
+    [7.0, 5.0]
 """
 
 import math
@@ -24,25 +26,28 @@ from valueshare.errors import InvalidInput
 Array = Any
 Number = float | Array
 Coefficient = float | Literal["n", "N"]  # one k: a number, or the number of actions
+Coefficients = Coefficient | Array
+NUMBERS = "a number, or an array of numbers"
+NUMBERS_OR_N = "a number, an array of numbers, or 'n'"
 _NUMPY = (np.ndarray, np.generic)
 
 
-def expand(z: Array, k: Number) -> Array:
+def expand(z: Array, k: Coefficients) -> Array:
     """Action-values q = M_k z: the mean of z scaled by k+1, the rest kept (Equations 5, 6).
 
     Shapes: z [..., n], k [...] -> q [..., n].
     """
     z = _values(z)
-    return scale_mean(z, _per_state(z, _checked(k) + 1)[..., None])
+    return scale_mean(z, _per_state(z, _checked(k, z.shape[-1]) + 1)[..., None])
 
 
-def contract(q: Array, k: Number) -> Array:
+def contract(q: Array, k: Coefficients) -> Array:
     """Residuals z with q = M_k z: the inverse of `expand`, the mean of q divided by k+1.
 
     Shapes: q [..., n], k [...] -> z [..., n].
     """
     q = _values(q)
-    return scale_mean(q, _per_state(q, 1 / (_checked(k) + 1))[..., None])
+    return scale_mean(q, _per_state(q, 1 / (_checked(k, q.shape[-1]) + 1))[..., None])
 
 
 def scale_mean(x: Array, scale: Array) -> Array:
@@ -55,13 +60,13 @@ def scale_mean(x: Array, scale: Array) -> Array:
     return scale * mean + (x - mean)
 
 
-def implicit_baseline(q: Array, k: Number) -> Array:
+def implicit_baseline(q: Array, k: Coefficients) -> Array:
     """The baseline b = k·mean(z) = sum(q) / (n + n/k) that k implies for q (Proposition 3.3).
 
     Shapes: q [..., n], k [...] -> b [...].
     """
     q = _values(q)
-    return _per_state(q, baseline_fraction(k)) * _mean(q)
+    return _per_state(q, baseline_fraction(_checked(k, q.shape[-1]))) * _mean(q)
 
 
 def baseline_residual(q: Array, b: Number) -> Array:
@@ -97,14 +102,16 @@ def norm_reducing_interval(q: Array) -> tuple[Array, Array]:
     return end.clip(max=0), end.clip(min=0)
 
 
-def matrix(n: int, k: Number) -> Array:
+def matrix(n: int, k: Coefficients) -> Array:
     """M_k itself, I + (k/n) J; for an array k, a stack of them.
 
     Shapes: k [...] -> M [..., n, n].
     """
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise InvalidInput(f"n is given as {type(n).__name__}: write the number of actions")
     if n < 1:
         raise InvalidInput(f"n = {n}: a state has at least 1 action")
-    k = _as_array(_checked(k), "k")
+    k = _as_array(_checked(k, n), "k")
     return _like(k, np.eye(n)) + (k / n)[..., None, None]
 
 
@@ -142,22 +149,29 @@ def is_n(k: object) -> bool:
     return isinstance(k, str) and k.lower() == "n"  # in this order: k may be a tensor
 
 
-def _checked(k: Number) -> Number:
+def _checked(k: Coefficients, n: int | None = None) -> Number:
+    """k as a number or an array of numbers, "n" as the number of actions, or refused."""
+    if is_n(k):
+        if n is None:
+            raise InvalidInput("k = 'n' is the number of actions, which is not known here: write a number")
+        return float(n)
     rule = "the mean-scaling coefficient is a finite number >= 0 (k = 0 changes nothing)"
-    return _within(k, "k", rule)
+    return _within(k, "k", rule, NUMBERS if n is None else NUMBERS_OR_N)
 
 
-def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Number:
+def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: float = math.inf) -> Number:
     """`value`, a number or an array, with every entry in [0, below) or refused.
 
     Tensors of PyTorch and JAX pass unseen: reading them would stall the device or break a trace.
     """
     if isinstance(value, bool | np.bool_):
-        raise InvalidInput(f"{name} is given as {type(value).__name__}: write a number, or an array of numbers")
+        raise InvalidInput(f"{name} is given as {type(value).__name__}: write {wanted}")
     if isinstance(value, int | float):
         entries = [value]
     else:
-        value = _as_array(value, name)
+        if "bool" in str(getattr(value, "dtype", "")):
+            raise InvalidInput(f"{name} is an array of truth values: write {wanted}")
+        value = _as_array(value, name, wanted)
         entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
     for entry in entries:
         if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
@@ -165,16 +179,18 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
     return value
 
 
-def _as_array(x: Array, name: str) -> Array:
+def _as_array(x: Array, name: str, wanted: str = NUMBERS) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
     type_name = type(x).__name__
     try:
         if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
             _refuse_text_and_none(np.asarray(x))
+        elif "complex" in str(x.dtype):
+            raise TypeError
         x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
         return x if "float" in str(x.dtype) else x * 1.0
     except (TypeError, ValueError, OverflowError) as error:  # of lists of different lengths, too
-        raise InvalidInput(f"{name} is given as {type_name}: write a number, or an array of numbers") from error
+        raise InvalidInput(f"{name} is given as {type_name}: write {wanted}") from error
 
 
 def _refuse_text_and_none(x: Array) -> None:

@@ -1,18 +1,30 @@
-"""docs/versioning.md says what the package does: the format of run folders, and the lines that others get."""
+"""Versions agree in all files, and docs/versioning.md says what the package does with run folders of other formats."""
 
+import re
+import runpy
+import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.schema import FORMAT, check_format
 
-PAGE = (Path(__file__).parents[2] / "docs" / "versioning.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+PAGE = read("docs/versioning.md")
 
 
 def test_the_format() -> None:
     assert f'`"format": {FORMAT}`' in PAGE
-    rows = [f"\n| {FORMAT} | 0.2.0.dev0 and later | reads", f"\n| 1 to {FORMAT - 1} |", f"\n| {FORMAT + 1} and later |"]
+    rows = [f"\n| {FORMAT} | 0.2.0 and later | reads", f"\n| 1 to {FORMAT - 1} |", f"\n| {FORMAT + 1} and later |"]
     assert all(row in PAGE for row in rows)
 
 
@@ -21,3 +33,18 @@ def test_what_another_format_gets(name: str, found: int, version: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_format(Path("runs") / name, {"format": found, "valueshare": version})
     assert f"    valueshare: {refused.value}\n" in PAGE
+
+
+def test_one_version_and_date_in_all_files() -> None:
+    dates = re.findall(rf"^## {re.escape(valueshare.__version__)} \((.+)\)$", read("CHANGELOG.md"), re.MULTILINE)
+    (version,) = re.findall(r"^version: (.+)$", read("CITATION.cff"), re.MULTILINE)
+    assert version == valueshare.__version__
+    assert re.findall(r"^date-released: (.+)$", read("CITATION.cff"), re.MULTILINE) == dates
+    assert [date.fromisoformat(day) for day in dates], "no dated section of this version"
+    assert f"| {FORMAT} | {version} and later |" in PAGE
+    assert tomllib.loads(read("pyproject.toml"))["project"]["dynamic"] == ["version"]  # from _version.py
+
+
+def test_every_extra_is_tried_before_a_release() -> None:
+    extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+    assert set(runpy.run_path(str(ROOT / "tools" / "release_check.py"))["USES"]) == set(extras)

@@ -1,10 +1,15 @@
 """Gymnax's environments: the protocol. Steps of its MinAtar games are compared in test_minatar_steps.py."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
+from episodes import SHORT
 
 pytest.importorskip("gymnax")
 
+import valueshare
 from valueshare.envs import environment_spec, gymnax
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.errors import InvalidInput
@@ -64,3 +69,34 @@ def test_specs() -> None:
     assert (cartpole.observation_shape, cartpole.actions, cartpole.episode_limit) == ((4,), 2, 500)
     with pytest.raises(InvalidInput, match="Pendulum-v1 has actions Box: choose one with Discrete actions"):
         environment_spec("Pendulum-v1", "jax")
+
+
+def test_discrete_observations_are_one_hot() -> None:
+    environments = GymnaxEnvironments(["FrozenLake-misc"] * 2)
+    spec = environments.spec
+    assert (spec.observation_shape, spec.observation_dtype.name, spec.first_state) == ((16,), "bool", 0)
+    seen = [environments.reset([1, 2])]
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        result = environments.step(rng.integers(0, spec.actions, 2))
+        assert environments._batch is not None
+        states = np.asarray(environments._batch.states[0].position)
+        np.testing.assert_array_equal(result.observation, states[:, None] == np.arange(16))
+        seen.append(result.observation)
+    assert len(np.unique(np.concatenate(seen).argmax(-1))) > 2
+
+
+@pytest.mark.parametrize(("name", "shape"), [("Catch-bsuite", (10, 5)), ("FrozenLake-misc", ())])
+def test_matrices_and_states_train(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    options = {**SHORT, "hidden": [8], "eval_episode_limit": 20}
+    run = valueshare.train(name, "ib-dqn", k="n", seeds=1, out=tmp_path / "run", backend="jax", **options)
+    policy = run.agent(0)
+    batch = np.random.default_rng(0).integers(0, 2, (5, *shape), np.int32)
+    seen = batch if shape else np.eye(16, dtype=np.bool_)[batch]  # as the network gets it
+    policy.export(tmp_path / "agent.pt2")
+    q = torch.export.load(tmp_path / "agent.pt2").module()(torch.from_numpy(seen)).detach()
+    np.testing.assert_allclose(policy.q_values(batch), q, rtol=1e-5, atol=1e-6)
+    assert policy(batch).tolist() == q.argmax(-1).tolist()
+    assert policy(batch[0]) == int(q[0].argmax())
+    with pytest.raises(InvalidInput, match="this agent sees"):
+        policy(np.zeros((2, 50), np.int32))

@@ -137,6 +137,8 @@ def test_training_policies_evaluation_and_playing(tmp_path: Path) -> None:
     for wrong in (16, -1, 2.5, "a", [0, 16]):
         with pytest.raises(InvalidInput, match="its states are the whole numbers 0 to 15"):
             policy(wrong)
+    with pytest.raises(InvalidInput, match=r"an observation of shape \[2, 3\]: this agent sees a whole number, or a"):
+        policy(np.zeros((2, 3), np.int64))
     policy.export(tmp_path / "agent.pt")
     exported = torch.jit.load(tmp_path / "agent.pt")  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(exported(one_hot).detach().numpy(), q, rtol=1e-5, atol=1e-6)

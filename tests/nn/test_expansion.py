@@ -1,6 +1,7 @@
-"""The layer by k = "n", in TorchScript, and where it cannot be put."""
+"""The layer by k = "n", in TorchScript, transformed and copied, and where it cannot be put."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,3 +273,50 @@ def test_tracing_warns_of_nothing() -> None:
     net, x = append_mean_expansion(network(), "n"), torch.randn(5, 6)
     traced: Any = torch.jit.trace(net, torch.zeros(2, 6))  # type: ignore[no-untyped-call]  # warnings are errors here
     torch.testing.assert_close(traced(x), net(x))
+
+
+# Copies, files and program transformations.
+
+TRANSFORMATIONS: dict[str, Callable[[nn.Module, torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "torch.compile": lambda net, _: torch.compile(net, fullgraph=True, backend="aot_eager", dynamic=True),
+    "torch.export": lambda net, x: torch.export.export(
+        net, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    ).module(),
+    "torch.export, strict": lambda net, x: torch.export.export(
+        net, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=True
+    ).module(),
+    "torch.fx": lambda net, _: torch.fx.symbolic_trace(net),
+    "vmap": lambda net, _: torch.func.vmap(net),
+    "compiled vmap": lambda net, _: torch.compile(torch.func.vmap(net), fullgraph=True, backend="eager"),
+    "deepcopy": lambda net, _: copy.deepcopy(net),
+    "pickle": lambda net, _: pickle.loads(pickle.dumps(net)),  # noqa: S301 (our own bytes)
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize("n", [None, 4])
+def test_a_transformed_network_has_the_same_values(name: str, n: int | None) -> None:
+    net, x = network().append(MeanExpansion(4.0, n=n)), torch.randn(5, 6)
+    z = net[:3](x)
+    transformed = TRANSFORMATIONS[name](net, x)
+    for rows in (5, 3):
+        expected = z[:rows] + 4 * z[:rows].mean(-1, keepdim=True)
+        torch.testing.assert_close(transformed(x[:rows]), expected)
+
+
+def test_k_is_in_the_state_dict_and_follows_the_dtype(tmp_path: Path) -> None:
+    saved, x = append_mean_expansion(network(), 2.5), torch.randn(5, 6)
+    torch.save(saved.state_dict(), tmp_path / "network.pt")
+    loaded = append_mean_expansion(network(), 0)
+    loaded.load_state_dict(torch.load(tmp_path / "network.pt", weights_only=True))
+    assert torch.equal(loaded(x), saved(x))
+    assert "MeanExpansion(k=2.5)" in repr(loaded)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        q = copy.deepcopy(saved).to(dtype)(x.to(dtype))
+        assert q.dtype == dtype
+        torch.testing.assert_close(q.float(), saved(x), rtol=0.05, atol=0.05)
+
+
+def test_a_scalar_has_no_actions() -> None:
+    with pytest.raises(vs.InvalidInput, match=r"its input has shape \[\]: give the size of its last axis as n$"):
+        MeanExpansion(1.0, n=3)(torch.tensor(1.0))

@@ -15,11 +15,11 @@ from valueshare.learning.algorithms import ALGORITHMS, algorithm_named
 from valueshare.nn.torsos import MinAtarTorso, NatureTorso, NetworkShape, mlp_torso
 
 torch.set_num_threads(1)
-VECTOR, IMAGE = (8,), (4, 84, 84)
+VECTOR, MATRIX, IMAGE = (8,), (4, 2), (4, 84, 84)
 
 
 def network_of(algorithm: str, shape: Sequence[int], k: float = 0.0, seed: int = 0, actions: int = 4) -> nn.Module:
-    hidden = (16, 12) if len(shape) == 1 else (512,)
+    hidden = (16, 12) if len(shape) < 3 else (512,)
     torch.manual_seed(seed)
     return ALGORITHMS[algorithm].build(NetworkShape(tuple(shape), actions, hidden), k)
 
@@ -46,7 +46,7 @@ def layer(s: dict[str, Any], name: str, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("shape", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("shape", [VECTOR, MATRIX, IMAGE], ids=["vector", "matrix", "image"])
 def test_a_population_gives_each_agent_its_own_outputs(algorithm: str, shape: tuple[int, ...]) -> None:
     ks = [0.0, 1.0, 18.0] if ALGORITHMS[algorithm].uses_k else [0.0] * 3
     networks = [network_of(algorithm, shape, k, seed) for seed, k in enumerate(ks)]
@@ -65,6 +65,19 @@ def test_a_population_gives_each_agent_its_own_outputs(algorithm: str, shape: tu
     q = ALGORITHMS[algorithm].q_values(together)
     assert q.shape == (3, 2, 4)
     assert not torch.allclose(q[0], q[1])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_matrix_is_a_vector_by_rows(algorithm: str) -> None:
+    matrix, vector = network_of(algorithm, MATRIX), network_of(algorithm, VECTOR)
+    batch, *tau = inputs(algorithm, MATRIX, (3,), 5)
+    torch.testing.assert_close(matrix(batch, *tau), vector(batch.reshape(3, 8), *tau))
+
+
+def test_a_matrix_of_the_size_of_an_image_is_one() -> None:
+    message = r"^observations of shape \[84, 84\]: images have an axis of channels here, \[1, 84, 84\]; add it with"
+    with pytest.raises(InvalidInput, match=message):
+        network_of("dqn", (84, 84))
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn"])
@@ -267,7 +280,7 @@ def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:
     ("algorithm", "shape", "k", "message"),
     [
         ("ib-dqn", NetworkShape((8,), 4, (16,)), -1.0, "k = -1.0"),
-        ("dqn", NetworkShape((8, 2), 4, (16,)), 0.0, r"shape \[8, 2\]"),
+        ("dqn", NetworkShape((2, 3, 4, 5), 4, (16,)), 0.0, r"shape \[2, 3, 4, 5\]"),
         ("dqn", NetworkShape((8,), 4, ()), 0.0, r"hidden = \[\]"),
         ("dqn", NetworkShape((8,), 4, (16, 0)), 0.0, r"hidden = \[16, 0\]"),
         ("dqn", NetworkShape((8,), 0, (16,)), 0.0, "actions = 0"),

@@ -49,6 +49,8 @@ def test_values_and_actions_by_hand(run: Run) -> None:
     np.testing.assert_allclose(run.agent(2).q_values(OBSERVATIONS[0]), q, rtol=1e-4, atol=1e-5)
     action = run.agent(2)(OBSERVATIONS[0].tolist())
     assert (type(action), action) == (int, q.argmax())
+    tensor = torch.from_numpy(OBSERVATIONS).requires_grad_()
+    assert policy(tensor).tolist() == policy(OBSERVATIONS).tolist() == policy(OBSERVATIONS.tolist()).tolist()
     assert repr(policy) == "Policy(agent 1: ib-dqn, k=3 on CartPole-v1, 120 steps)"
     assert repr(run.agent(2)) == "Policy(agent 2: rdq on CartPole-v1, 120 steps)"
 
@@ -124,16 +126,25 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         policy.export("agent.bin")
     with pytest.raises(InvalidInput, match=r"observation of shape \[3\]: this agent sees \[4\], or a batch"):
         policy([0.0, 1.0, 2.0])
+    with pytest.raises(InvalidInput, match=r"as env\.reset\(\) returns it: give the first"):
+        policy((OBSERVATIONS[0], {}))
     for what in (None, {"a": 1}, "abcd", [[0.0], [1.0, 2.0]]):
-        with pytest.raises(InvalidInput, match=r"not an observation .*: give an array of shape \[4\]|not finite"):
+        with pytest.raises(InvalidInput, match=r"not an observation .*: give an array of shape \[4\]$"):
             policy(what)
     with pytest.raises(InvalidInput, match="not finite"):
         policy([0.0, 1.0, np.nan, 0.0])
     with pytest.raises(InvalidInput, match=r"there is no folder .*: make it first"):
         policy.export(tmp_path / "none" / "agent.pt")
+    (tmp_path / "folder.pt").mkdir()
+    with pytest.raises(InvalidInput, match=r"folder\.pt is a folder: write the name of a file"):
+        policy.export(tmp_path / "folder.pt")
+    with pytest.raises(InvalidInput, match="path is given as NoneType: write the name of a file"):
+        policy.export(None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="k = 'x': write a number, or 'n'"):
+        run.best(k="x")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"there is no agent 9 .*its agents are 0 to 5"):
         run.agent(9)
     if find_spec("onnxscript") is None:
-        with pytest.raises(InvalidInput, match="pip install onnx onnxscript"):
+        with pytest.raises(InvalidInput, match=r"pip install .*\[onnx\]"):
             policy.export(tmp_path / "agent.onnx")
-        assert list(tmp_path.iterdir()) == []
+        assert [path.name for path in tmp_path.iterdir()] == ["folder.pt"]

@@ -47,14 +47,17 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
     if is_minatar(games[0]):
         return replace(minatar_spec(games, episode_limit), backend="jax")
     env, params = _make_env(games[0])
-    shape, dtype, actions = _spaces(games[0], env, params)
+    actions, observations = _spaces(games[0], env, params)
+    states = getattr(observations, "n", None)  # of Discrete ones
+    kind = np.dtype(observations.dtype)
     return EnvironmentSpec(
         name="+".join(games),
         backend="jax",
-        observation_shape=shape,
-        observation_dtype=dtype,
-        actions=actions,
+        observation_shape=(int(states),) if states else tuple(observations.shape),
+        observation_dtype=np.dtype(np.bool_ if states else kind if kind.kind in "iub" else np.float32),
+        actions=int(actions.n),
         episode_limit=resolve_limit(episode_limit, int(params.max_steps_in_episode)),
+        first_state=0 if states else None,
     )
 
 
@@ -151,7 +154,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
         parts = [game.reset(game_keys[game.rows]) for game in games]
-        observation = scatter([game.image(obs) for game, (obs, _) in zip(games, parts, strict=True)], no_observation)
+        observation = scatter([game.encode(obs) for game, (obs, _) in zip(games, parts, strict=True)], no_observation)
         return BatchState(
             tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation
         )
@@ -191,12 +194,19 @@ class _Game:
         limit = game_limit(name, episode_limit) if is_minatar(name) else episode_limit
         self.params = params if limit is None else params.replace(max_steps_in_episode=limit)
         self.channels_last = is_minatar(name)
+        self.states = getattr(self.env.observation_space(params), "n", None)
 
-    def image(self, observation: Any) -> Any:
-        """Observations [E, ...] as agents get them: channels first, and as many for all MinAtar games."""
+    def encode(self, observation: Any) -> Any:
+        """Observations [E, ...] as agents get them: Discrete ones one-hot, those of MinAtar with channels first.
+
+        All MinAtar games have as many channels.
+        """
+        jnp = _jax().numpy
+        if self.states:
+            return observation[..., None] == jnp.arange(self.states)
         if not self.channels_last:
             return observation
-        jnp, empty = _jax().numpy, MINATAR_SHAPE[0] - observation.shape[-1]
+        empty = MINATAR_SHAPE[0] - observation.shape[-1]
         return jnp.pad(jnp.moveaxis(observation, -1, 1), ((0, 0), (0, empty), (0, 0), (0, 0)))
 
     def reset(self, keys: Any) -> tuple[Any, Tree]:
@@ -213,7 +223,7 @@ class _Game:
         def where_active(new: Any, old: Any) -> Any:
             return jax.numpy.where(active.reshape(-1, *(1,) * (old.ndim - 1)), new, old).astype(old.dtype)
 
-        result = StepResult(self.image(obs), reward, terminated, truncated, self.image(info["final_observation"]))
+        result = StepResult(self.encode(obs), reward, terminated, truncated, self.encode(info["final_observation"]))
         return jax.tree.map(where_active, after, state), result
 
 
@@ -232,14 +242,14 @@ def _make_env(name: str) -> tuple[Any, Any]:
     return env, params
 
 
-def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and type of observations, and the number of actions."""
+def _spaces(name: str, env: Any, params: Any) -> tuple[Any, Any]:
+    """The spaces of actions, Discrete, and of observations, Box or Discrete."""
     actions, observations = env.action_space(params), env.observation_space(params)
-    for what, space, wanted in (("actions", actions, "Discrete"), ("observations", observations, "Box")):
-        if type(space).__name__ != wanted:
-            raise InvalidInput(f"{name} has {what} {type(space).__name__}: choose one with {wanted} {what}")
-    dtype = np.dtype(observations.dtype if np.dtype(observations.dtype).kind in "iub" else np.float32)
-    return tuple(observations.shape), dtype, int(actions.n)
+    for what, space, wanted in (("actions", actions, "Discrete"), ("observations", observations, "Box or Discrete")):
+        kind = type(space).__name__
+        if kind not in wanted.split(" or "):
+            raise InvalidInput(f"{name} has {what} {kind}: choose one with {wanted} {what}")
+    return actions, observations
 
 
 def _jax_device(device: str) -> Any:

@@ -33,7 +33,8 @@ class MeanExpansion(nn.Module):
     Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
     stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`; where `n` is
     given, inputs of another size are refused (not in TorchScript).
-    Can be compiled with `torch.compile`, `torch.jit.script` and `torch.jit.trace`. Shapes: z [..., n] -> q [..., n].
+    Can be compiled with `torch.compile`, `torch.export`, `torch.jit.script`, `torch.jit.trace` and `torch.fx`.
+    Shapes: z [..., n] -> q [..., n].
     """
 
     scale: torch.Tensor
@@ -58,18 +59,21 @@ class MeanExpansion(nn.Module):
             self._check_size(z)
         # `expansion.scale_mean`, in what TorchScript knows.
         mean = z.mean(dim=-1, keepdim=True)
-        return per_agent(self.scale.to(z.dtype), z) * mean + (z - mean)
+        return per_agent(self.scale, z).to(z.dtype) * mean + (z - mean)
 
     @torch.jit.unused
     def _check_size(self, z: torch.Tensor) -> None:
-        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # which would warn of a constant
-            return
-        if self.n and z.shape[-1] != self.n:
+        if isinstance(z, torch.fx.Proxy) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return  # no numbers yet, or a warning of a constant
+        if self.n and z.shape[-1:] != (self.n,):
             raise InvalidInput(
-                f"the layer is made for n = {self.n} actions, and its input has {z.shape[-1]}: give their number as n"
+                f"the layer is made for n = {self.n} actions, and its input has shape {list(z.shape)}: give the size "
+                "of its last axis as n"
             )
 
     def extra_repr(self) -> str:
+        if torch.compiler.is_compiling():  # `torch.func.vmap` asks for it, and cannot read the buffer
+            return ""
         if self.scale.is_meta or self.scale.ndim:  # a template, or the stacked state of many agents
             return "k=one per agent"
         return f"k={self.scale.item() - 1:g}"

@@ -45,7 +45,7 @@ class QuantileNetwork(nn.Module):
 
     def __init__(self, shape: NetworkShape, k: float) -> None:
         super().__init__()
-        if len(shape.observation) == 1 and len(shape.hidden) < 2:
+        if len(shape.observation) < 3 and len(shape.hidden) < 2:
             raise InvalidInput(
                 f"hidden = {list(shape.hidden)}: a quantile network of vectors needs at least 2"
                 " layers, one before the quantiles come in and one after, as in [256, 256]"

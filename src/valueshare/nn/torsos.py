@@ -1,5 +1,6 @@
 """Torsos: from an observation to features."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +19,7 @@ MAX_COLOUR_CHANNELS = 4  # observations with no more columns than this are image
 class NetworkShape(NamedTuple):
     """A network's sizes, and how it starts: equal shapes fit into one stack of weights."""
 
-    observation: tuple[int, ...]  # [D], a vector, or [C, H, W], an image
+    observation: tuple[int, ...]  # [D], a vector, [H, W], a matrix, or [C, H, W], an image
     actions: int
     hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
     observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead, unless they are bools
@@ -42,9 +43,13 @@ def torso(shape: NetworkShape) -> Torso:
         raise InvalidInput(f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1")
     if shape.actions < 1:
         raise InvalidInput(f"actions = {shape.actions}: a state has at least 1 action")
-    if len(observation) == 1:
-        size, *widths = (*observation, *hidden[:-1])
-        return Torso(mlp_torso(size, widths, shape.observation_scale), (size, *widths)[-1])
+    if len(observation) in (1, 2):
+        size, *widths = (math.prod(observation), *hidden[:-1])
+        layers = mlp_torso(size, widths, shape.observation_scale)
+        if len(observation) == 2:
+            _refuse_frame(observation)
+            layers.insert(0, FlattenMatrix())
+        return Torso(layers, (size, *widths)[-1])
     if len(observation) == 3:
         small = is_small(observation)
         if observation[2] <= MAX_COLOUR_CHANNELS < min(observation[:2]):
@@ -61,9 +66,18 @@ def torso(shape: NetworkShape) -> Torso:
         convolutions = MinAtarTorso(observation) if small else NatureTorso(observation)
         return Torso(convolutions, convolutions.features)
     raise InvalidInput(
-        f"observations of shape {list(observation)}: only vectors [D] and images [C, H, W] have a"
+        f"observations of shape {list(observation)}: only vectors [D], matrices [H, W] and images [C, H, W] have a"
         " ready network; flatten them, or give your own module"
     )
+
+
+def _refuse_frame(matrix: Sequence[int]) -> None:
+    if min(matrix) >= MIN_NATURE_PIXELS:
+        height, width = matrix
+        raise InvalidInput(
+            f"observations of shape {[height, width]}: images have an axis of channels here, {[1, height, width]}; add "
+            "it with gymnasium.wrappers.ReshapeObservation"
+        )
 
 
 def is_small(image: Sequence[int]) -> bool:
@@ -86,6 +100,14 @@ class ObservationScale(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         return observation.to(self.scale.dtype) * per_agent(self.scale, observation)
+
+
+@stackable
+class FlattenMatrix(nn.Module):
+    """The rows of a matrix as one vector. Shapes: [..., H, W] -> [..., H * W]."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation.flatten(-2)
 
 
 def mlp_torso(observation_size: int, hidden: Sequence[int], observation_scale: float = 1.0) -> nn.Sequential:

@@ -1,5 +1,7 @@
 """A trained agent as an object: a function from observations to actions, and an exportable network."""
 
+import os
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import InvalidInput, first_line
+from valueshare.extras import install_command
 from valueshare.learning.algorithms import Algorithm
 from valueshare.population.networks import Tensors, init_network, load_weights, network_shape
 from valueshare.population.state import Population, torch_dtype
@@ -70,17 +73,7 @@ class Policy:
     def q_values(self, observation: Any) -> NDArray[np.float32]:
         """Action-values of one observation [A], or of a batch of them [B, A]; in units of the scaled reward."""
         shape = self.population.env.network_shape
-        if self.population.env.first_state is not None:
-            observation = one_hot(self.population.env, observation)
-        try:
-            numbers = np.array(observation, dtype=self.population.env.observation_dtype)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(
-                f"not an observation ({first_line(error)}): give an array of shape {list(shape)}"
-            ) from error
-        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            raise InvalidInput("the observation is not finite")
-        obs = torch.from_numpy(numbers)
+        obs = torch.from_numpy(self._numbers(observation))
         if obs.shape[-len(shape) :] != shape or obs.ndim > len(shape) + 1:
             raise InvalidInput(
                 f"an observation of shape {list(obs.shape)}: this agent sees {list(shape)}, or a batch of them"
@@ -88,17 +81,49 @@ class Policy:
         q: NDArray[np.float32] = self._values(obs if obs.ndim > len(shape) else obs[None]).numpy()
         return q if obs.ndim > len(shape) else q[0]
 
+    def _numbers(self, observation: Any) -> NDArray[Any]:
+        """An observation, or a batch of them, as the network gets it; what cannot be one is refused."""
+        env = self.population.env
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise InvalidInput("not an observation, but (observation, info), as env.reset() returns it: give the first")
+        if isinstance(observation, Tensor):
+            observation = observation.detach().cpu().numpy()
+        if env.first_state is not None:
+            if np.ndim(observation) > 1:
+                raise InvalidInput(
+                    f"an observation of shape {list(np.shape(observation))}: this agent sees a whole number, or a "
+                    "batch of them"
+                )
+            observation = one_hot(env, observation)
+        try:
+            if observation is None:
+                raise TypeError("None")
+            numbers = np.array(observation, dtype=env.observation_dtype)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"not an observation ({first_line(error)}): give an array of shape {list(env.network_shape)}"
+            ) from error
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise InvalidInput("the observation is not finite")
+        return numbers
+
     def export(self, path: str | Path) -> None:
         """Write the network from observations [B, ...] to action-values [B, A], to be loaded without valueshare.
 
         NAME.onnx is ONNX, NAME.pt2 is loaded by `torch.export.load`, NAME.pt by `torch.jit.load`.
         """
+        if not isinstance(path, str | PathLike):
+            raise InvalidInput(f"path is given as {type(path).__name__}: write the name of a file, like agent.onnx")
         path, env = Path(path), self.population.env
         if path.suffix not in FORMATS:
             known = ", ".join(f"{suffix} ({name})" for suffix, name in FORMATS.items())
             raise InvalidInput(f"{path.name!r} has no known suffix: end it with {known}")
         if not path.parent.is_dir():
             raise InvalidInput(f"there is no folder {path.parent}: make it first")
+        if path.is_dir():
+            raise InvalidInput(f"{path} is a folder: write the name of a file")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise InvalidInput(f"{path} cannot be written: permission denied")
         example = torch.zeros((2, *env.network_shape), dtype=torch_dtype(env.observation_dtype))
         if path.suffix == ".pt":
             torch.jit.trace(self._values, example).save(str(path))  # type: ignore[no-untyped-call]
@@ -112,4 +137,4 @@ class Policy:
                 program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
             )
         except ModuleNotFoundError as missing:
-            raise InvalidInput(f"ONNX: {first_line(missing)}: pip install onnx onnxscript") from missing
+            raise InvalidInput(f"ONNX: {first_line(missing)}: {install_command('onnx')}") from missing

@@ -170,6 +170,8 @@ def _only(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
 
 def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
     """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
+    if isinstance(k, str):
+        raise InvalidInput(f"k = {k!r}: write a number, or 'n'")
     wanted = {"k": None if k is None else as_float("k", k)}
     if algorithm is None:
         return wanted
