@@ -1,7 +1,7 @@
 """How long the whole Atari study takes on 1, 8, 64 and 512 GPUs: list scheduling, simulated.
 
     python benchmarks/cluster_plan.py
-    python benchmarks/cluster_plan.py --gpus 1 16 126 --agents-at-once 32 --rate 9000
+    python benchmarks/cluster_plan.py --gpus 1 16 126 --population-agents 32 --rate 9000
 
 The populations are those of `valueshare reproduce atari57 --scale paper`. Each is one task of as
 many seconds as its agent-steps, evaluation included, take at its rate. Tasks begin longest first,
@@ -52,7 +52,7 @@ def stops_scaling(seconds: Sequence[float]) -> int:
 
 def tasks(options: argparse.Namespace) -> dict[str, float]:
     """Seconds of every population, by name."""
-    study = atari_study("atari57", AtariOptions(scale="paper", agents_at_once=options.agents_at_once))
+    study = atari_study("atari57", AtariOptions(scale="paper"), population_agents=options.population_agents)
     found: dict[str, float] = {}
     for name, plan in study.runs.items():
         for spec in plan.populations.values():
@@ -68,7 +68,7 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The whole Atari study on a cluster, simulated.")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
-    parser.add_argument("--agents-at-once", type=int, default=16, help="of a population")
+    parser.add_argument("--population-agents", type=int, default=16, help="of a population")
     parser.add_argument("--rate", type=float, default=8_000.0, help="agent-steps/s of a GPU")
     parser.add_argument("--iqn-rate", type=float, default=4_000.0, help="the same, of IQN")
     parser.add_argument("--spread", type=float, default=0.2, help="between populations, +- share")
@@ -78,7 +78,7 @@ def main() -> None:
     longest = [named[name] for name in longest_first(named)]
     table = list(named.values())
     print(
-        f"{len(named)} populations of at most {options.agents_at_once} agents, "
+        f"{len(named)} populations of at most {options.population_agents} agents, "
         f"{sum(table) / 3_600:,.0f} GPU-hours, the longest {max(table) / 3_600:,.1f} hours"
     )
     print(f"{'GPUs':>6} {'days':>8} {'idle':>7} {'speed-up':>9}   in the table's order")

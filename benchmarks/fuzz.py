@@ -52,7 +52,7 @@ from fuzz_files import damage
 
 CODES = (0, 1, 2, 75, 130, 143)
 COVERED = ("agents.parquet", "records/", "checkpoints/")
-TABULAR = ["tabular", "--seeds", "2", "--steps", "20", "--k", "0", "1", "--step-sizes", "0.5"]
+TABULAR = ["tabular", "--seeds", "2", "--steps", "20", "--k", "0", "1", "--step-size", "0.5"]
 REPORT = ["--figures", "learning-curves", "--resamples", "50", "--out", "made"]
 
 
@@ -181,7 +181,7 @@ class Fuzz:
             (
                 ["resume", "run"],
                 report_words(run.name),
-                ["play", "run", "--agent", "1", "--video", "new.gif", "--max-steps", "1"],
+                ["play", "run", "--agent", "1", "--video", "new.gif", "--episode-limit", "1"],
                 [*SMALL, "--out", "run"],
                 [*TABULAR, "--out", "run"],
             ),

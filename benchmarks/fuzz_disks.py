@@ -45,7 +45,7 @@ def _words(fuzz: "Fuzz", rng: random.Random, disk: Path) -> list[str]:
         return ["report", run, "--figures", "learning-curves", "--resamples", "50"]
     if kind == "play":
         video = str(disk / "new.gif")
-        return ["play", str(fuzz.finished), "--agent", "0", "--video", video, "--max-steps", "9"]
+        return ["play", str(fuzz.finished), "--agent", "0", "--video", video, "--episode-limit", "9"]
     if kind == "tabular":
         return ["tabular", "--seeds", "1", "--steps", "20", "--k", "0", "1", "--out", run]
     return [*SMALL, "--out", run]

@@ -68,17 +68,17 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
 
 
 def test_agents_take_the_games_in_turn() -> None:
-    table = _table(AtariBench(games=("Pong", "Breakout"), algorithm="ib-dqn"), 5)
+    table = _table(AtariBench(env=("Pong", "Breakout"), algorithm="ib-dqn"), 5)
     assert table["env"].to_list() == ["ALE/Pong-v5"] * 3 + ["ALE/Breakout-v5"] * 2
     assert table["agent"].to_list() == [0, 1, 2, 3, 4]
     assert set(table["k"]) == {18.0}
     assert set(table["epsilon_end"]) == {1.0}
-    one = _table(AtariBench(games=("Pong", "Breakout")), 1)
+    one = _table(AtariBench(env=("Pong", "Breakout")), 1)
     assert one["env"].to_list() == ["ALE/Pong-v5"]
 
 
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
-    bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
+    bench = AtariBench(agents=2, env=("Pong", "Breakout"), replay_capacity=100)
     (plan,) = atari_study("atari57", AtariOptions(scale="smoke")).runs.values()
     settings = replace(
         next(iter(plan.populations.values())).settings, delayed_actor=True
@@ -172,7 +172,7 @@ def test_one_plain_agent_steps_and_learns(game: str, monkeypatch: pytest.MonkeyP
 
 def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.MonkeyPatch) -> None:
     # Skiing has 9 of the 18: an emulator that gets another waits for ever.
-    bench = AtariBench(agents=2, games=("Pong", "Skiing"))
+    bench = AtariBench(agents=2, env=("Pong", "Skiing"))
     sent: list[list[int]] = []
     raw_step = AtariEnvironments.raw_step
 
@@ -192,7 +192,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--games", "Braekout"], "did you mean Breakout"),
+        (["--env", "Braekout"], "did you mean Breakout"),
         (["--agents", "0"], "agents = 0"),
         (["--agents", "1"], "halves needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),

@@ -23,11 +23,10 @@ from valueshare.cli import COMMANDS, main, make_app
 from valueshare.cli.arguments import with_options
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.extras import install_command
-from valueshare.population.other_names import OTHER_NAMES
 
 Cli = Callable[..., tuple[int, str, str]]
 
-QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
+QUICK = ("--k", "0", "1.6", "--step-size", "0.1", "0.3", "--seeds", "2", "--steps", "200")
 
 
 def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 # Help.
 
 TABULAR_OPTIONS = [
-    "--env", "--algorithm", "--k", "--step-sizes", "--seeds", "--steps", "--regimes", "--epsilon",
+    "--env", "--algorithm", "--k", "--step-size", "--seeds", "--steps", "--regimes", "--epsilon",
     "--step-size-power", "--discount", "--step-reward", "--measure", "--out", "--overwrite",
     "FrozenLake-v1", "expected-sarsa",
 ]  # fmt: skip
@@ -181,8 +180,8 @@ def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkey
         ("tabular --k one two", r"--k.*one"),
         ("tabular --seeds -3", r"seeds = -3: an interval needs at least 2 runs"),
         (
-            "tabular --k 1e5 --step-sizes 1 --seeds 2 --steps 2000",
-            r"every run diverged within 2,000 timesteps: write smaller --step-sizes",
+            "tabular --k 1e5 --step-size 1 --seeds 2 --steps 2000",
+            r"every run diverged within 2,000 timesteps: write smaller --step-size",
         ),
     ],
 )
@@ -258,16 +257,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
         ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
         ("tabular --k nan", r"k = nan: .*finite number >= 0"),
-        ("tabular --step-sizes 0", r"step size 0: it lies in \(0, 1\]"),
-        ("tabular --step-sizes -1", r"step size -1: it lies in \(0, 1\]"),
-        ("tabular --step-sizes 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
+        ("tabular --step-size 0", r"step size 0: it lies in \(0, 1\]"),
+        ("tabular --step-size -1", r"step size -1: it lies in \(0, 1\]"),
+        ("tabular --step-size 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
         ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
         ("tabular --k", r"no k is given: write at least one"),
         ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
         ("tabular --k inf", r"k = inf: .*finite number >= 0"),
         ("tabular --k 0 0", r"k 0 is given twice: write each value once"),
-        ("tabular --step-sizes", r"no step size is given"),
-        ("tabular --step-sizes nan", r"step size nan: it lies in \(0, 1\]"),
+        ("tabular --step-size", r"no step size is given"),
+        ("tabular --step-size nan", r"step size nan: it lies in \(0, 1\]"),
         ("tabular --seeds 2.5", r"--seeds.*2\.5"),
         ("tabular --seeds 1", r"seeds = 1: an interval needs at least 2 runs"),
         ("tabular --steps 0", r"steps = 0: at least 1 timestep"),
@@ -294,14 +293,6 @@ def test_more_bad_input(
     assert (ended.value.code, said) == (2, "")
     assert re.fullmatch(rf"valueshare: .*{message}.*\n", complaint)
     assert contents(tmp_path) == {}
-
-
-def test_names_of_other_libraries_lead_to_options_of_train() -> None:
-    options = {name for one in make_app()["train"].assemble_argument_collection() for name in one.names}
-    others = [name for names in OTHER_NAMES.values() for name in names]
-    assert {f"--{name.replace('_', '-')}" for name in OTHER_NAMES} <= options
-    assert len(others) == len(set(others))
-    assert not options & {f"--{name.replace('_', '-')}" for name in others}
 
 
 def test_numbers_and_names_as_others_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

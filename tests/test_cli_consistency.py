@@ -5,11 +5,13 @@ from collections.abc import Callable
 from functools import reduce
 from operator import getitem
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from cyclopts import App, ArgumentCollection
+from cyclopts import App, Argument, ArgumentCollection
 
 from valueshare.cli import COMMANDS, main, make_app
+from valueshare.population.other_names import OTHER_NAMES
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -26,6 +28,51 @@ def test_the_help_begins_with_what_is_used_most(capsys: pytest.CaptureFixture[st
     main(["--help"])
     listed = re.findall(r"│ ([a-z][a-z-]+) ", capsys.readouterr().out)
     assert listed[:8] == ["train", "report", "watch", "play", "resume", "extend", "evaluate", "best"]
+
+
+def form(argument: Argument) -> str:
+    """How an option is written: as a switch, with one value or with several."""
+    if bool in (argument.hint, *get_args(argument.hint)):
+        return "a switch"
+    return "a list" if argument.token_count()[1] else "a value"
+
+
+# An option that takes several values where they make a sweep, and one elsewhere.
+IN_TWO_FORMS = {
+    "--env": "train and the studies of games; tabular and bench population measure one",
+    "--algorithm": "train and the studies of games; tabular and bench atari have one",
+    "--agent": "evaluate; the video of play has one",
+    "--discount": "train; all runs of tabular have one",
+}
+
+
+def test_an_option_has_one_form_in_every_command() -> None:
+    forms: dict[str, set[str]] = {}
+    for command in COMMANDS:
+        for argument in arguments(command):
+            if argument.name.startswith("--"):
+                forms.setdefault(argument.name, set()).add(form(argument))
+    assert {name for name, ways in forms.items() if len(ways) > 1} == set(IN_TWO_FORMS)
+    assert forms["--plan"] == {"a switch"}
+    assert forms["--step-size"] == forms["--k"] == {"a list"}
+
+
+def test_a_switch_that_a_setting_has_can_be_off_everywhere() -> None:
+    for command, options in OPTIONS.items():
+        for switch in ("tf32", "compile", "delayed-actor"):
+            assert (f"--{switch}" in options) == (f"--no-{switch}" in options), command
+
+
+def test_no_command_has_another_name_for_what_train_has() -> None:
+    """Those that are left mean something else: an agent's number, a video's seed, an epsilon without a schedule."""
+    others = {f"--{name.replace('_', '-')}" for names in OTHER_NAMES.values() for name in names}
+    found = {(option, command) for command, options in OPTIONS.items() for option in options & others}
+    assert found == {
+        *(("--agents", command) for command in ("bench population", "bench atari")),
+        *(("--epsilon", command) for command in ("play", "evaluate", "tabular")),
+        *(("--episode-limit", command) for command in ("play", "evaluate")),
+        ("--seed", "play"),
+    }
 
 
 def test_every_study_has_a_plan() -> None:

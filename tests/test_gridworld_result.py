@@ -238,7 +238,7 @@ def test_the_paper_s_settings() -> None:
         assert study.timesteps == 9 * 61 * 128 * 5_000 == 351_360_000
         assert study.record_steps == (500, 1_000, 2_500, 5_000)
         assert (study.epsilon, study.discount, study.seeds) == (0.1, 0.95, 128)
-        np.testing.assert_allclose(study.step_sizes, np.exp(np.arange(-60, 1) / 10))
+        np.testing.assert_allclose(study.step_size, np.exp(np.arange(-60, 1) / 10))
     with pytest.raises(InvalidInput, match="unknown scale 'big': write one of paper, smoke"):
         gridworld_studies("big")  # type: ignore[arg-type]
 
@@ -272,13 +272,13 @@ def test_what_a_study_measures_and_when(
 
 
 def test_every_run_diverging_is_said() -> None:
-    study = TabularStudy(k=(1e5,), step_sizes=(1.0,), seeds=2, steps=2_000)
+    study = TabularStudy(k=(1e5,), step_size=(1.0,), seeds=2, steps=2_000)
     with pytest.raises(InvalidInput, match="every run diverged within 2,000 timesteps"):
         run_studies([study])
 
 
 def test_a_k_that_diverges_leaves_the_others_be() -> None:
-    study = TabularStudy(k=(0.0, 1.6, 1e5), step_sizes=(0.1, 1.0), seeds=4, steps=2_000)
+    study = TabularStudy(k=(0.0, 1.6, 1e5), step_size=(0.1, 1.0), seeds=4, steps=2_000)
     result = run_studies([study])
     at_the_end = result.figure.filter(pl.col("regime") == 2_000)
     assert at_the_end["best_step_size"].is_null().to_list() == [False, False, True]

@@ -43,7 +43,7 @@ MODES = {  # the first that matches
     r"^tabular ": Mode("slow", "--seeds 2 --steps 500"),
     r"^report (docs/reproduction|results/halves)": Mode("slow", "--resamples 100"),
     r"^report ": Mode("run", "--resamples 100 --figures learning-curves"),
-    r"^play ": Mode("run", "--max-steps 4"),
+    r"^play ": Mode("run", "--episode-limit 4"),
     r"^evaluate ": Mode("run", "--episodes 2 --episode-limit 20"),
     r"^extend runs/LunarLander": Mode("parse"),  # of a run that takes too long
     r"^extend ": Mode("run", "--steps 60 --workers 1"),

@@ -147,7 +147,7 @@ def test_train_resume_report_and_play(tmp_path: Path, capsys: pytest.CaptureFixt
             "1",
             "--episodes",
             "1",
-            "--max-steps",
+            "--episode-limit",
             "5",
             "--video",
             str(tmp_path / "episode.gif"),

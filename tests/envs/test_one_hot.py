@@ -143,7 +143,7 @@ def test_training_policies_evaluation_and_playing(tmp_path: Path) -> None:
     exported = torch.jit.load(tmp_path / "agent.pt")  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(exported(one_hot).detach().numpy(), q, rtol=1e-5, atol=1e-6)
     played, env = (
-        run.evaluate(episodes=6, agents=[1], progress=False),
+        run.evaluate(episodes=6, agent=[1], progress=False),
         gymnasium.make("FrozenLake-v1", max_episode_steps=20),
     )
     for row in played.to_dicts():

@@ -120,9 +120,9 @@ def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
 
 @pytest.mark.parametrize("most", [4, 16, 100])
 def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(most: int) -> None:
-    options = AtariOptions(scale="paper", agents_at_once=most)
+    options = AtariOptions(scale="paper")
     for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
-        study = atari_study(name, options)
+        study = atari_study(name, options, population_agents=most)
         tables = [spec.agents for plan in study.runs.values() for spec in plan.populations.values()]
         who = ["env", "algorithm", "k", "beta", "seed"]
         rows = pl.concat(tables).select(who)
@@ -148,11 +148,11 @@ def test_the_other_studies_are_the_papers() -> None:
 
 
 def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
-    options = AtariOptions(scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal")
+    options = AtariOptions(scale="smoke", env=("Pong", "Breakout"), atari_protocol="machado-2018-minimal")
     (plan,) = atari_study("atari57", options).runs.values()
     by_game = {spec.label: set(spec.agents["k"]) for spec in plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
-    (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs.values()
+    (full,) = atari_study("atari57", AtariOptions(scale="smoke", env=("Pong", "Breakout"))).runs.values()
     (spec,) = full.populations.values()  # 18 actions in both: one population
     assert set(spec.agents["k"]) == {0.0, 18.0}
 
@@ -160,14 +160,14 @@ def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> N
 def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     options = AtariOptions(
         scale="paper",
-        games=("pong",),
+        env=("pong",),
         seeds=8,
         steps=500_000,
         eval_interval=100_000,
         eval_timesteps=30_000,
         delayed_actor=True,
     )
-    study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
+    study = atari_study("atari57", options, algorithm=("dqn", "ib-dqn"), k=(18,))
     (plan,) = study.runs.values()
     (spec,) = plan.populations.values()
     assert spec.agents.height == 16
@@ -194,13 +194,13 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
 
 def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
     for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
-        study = atari_study("atari57", AtariOptions(scale="smoke"), algorithms=algorithms)
+        study = atari_study("atari57", AtariOptions(scale="smoke"), algorithm=algorithms)
         assert sum("quantiles" in words for words in study.deviations) == said
 
 
 def test_other_algorithms_values_and_games_are_said() -> None:
-    options = AtariOptions(scale="paper", games=("Pong", "AirRaid"))  # AirRaid is none of the 57
-    study = atari_study("atari57", options, algorithms=("double-dqn", "dqn"))
+    options = AtariOptions(scale="paper", env=("Pong", "AirRaid"))  # AirRaid is none of the 57
+    study = atari_study("atari57", options, algorithm=("double-dqn", "dqn"))
     assert "without dueling-dqn, ib-dqn, rdq, iqn, ib-iqn" in study.deviations
     assert "with double-dqn, which is not in the paper's study" in study.deviations
     assert "2 games, not all of them the paper's 57" in study.deviations
@@ -222,7 +222,7 @@ def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
     for name in ("atari57", "atari-sensitivity"):
         assert guesses(atari_study(name, PAPER)) == []
     # Games and values that somebody chose are not guesses of ours.
-    assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", games=("Pong",)))) == []
+    assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", env=("Pong",)))) == []
     assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
 
 
@@ -248,7 +248,7 @@ def test_the_digest_of_the_protocol_is_stored_and_compared() -> None:
 
 
 def test_one_is_singular_in_a_plan(cli: Cli) -> None:
-    few = ("--algorithms", "dqn", "--games", "Pong", "--seeds", 1, "--rate", "100", "--plan")
+    few = ("--algorithm", "dqn", "--env", "Pong", "--seeds", 1, "--rate", "100", "--plan")
     code, text, _ = cli("reproduce", "atari57", "--scale", "smoke", *few)
     assert code == 0
     assert "dqn: 1 agent in 1 population of at most 1, 300 steps each" in text
@@ -328,15 +328,15 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--games", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
+        (["--env", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
         (["--atari-protocol", "nature"], "there is no Atari protocol 'nature'"),
         (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
-        (["--algorithms", "dqm"], "write one of dqn"),
-        (["--algorithms", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
+        (["--algorithm", "dqm"], "write one of dqn"),
+        (["--algorithm", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
         (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
         (["--groups", "-1"], "groups = -1: write at least 1"),
         (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
-        (["--agents-at-once", "0"], "agents-at-once = 0"),
+        (["--population-agents", "-1"], "population-agents = -1"),
         (["--seeds", "-1"], "seeds = -1"),
         (["--seeds", "0"], "seeds = 0: write a number >= 1"),
         (["--steps", "0"], ": steps = 0: write a number >= 1"),
@@ -361,15 +361,15 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600 * 10**6)
-    words = [*("reproduce", "atari57", "--scale", "paper", "--algorithms", "dqn", "ib-dqn")]
+    words = [*("reproduce", "atari57", "--scale", "paper", "--algorithm", "dqn", "ib-dqn")]
     words += ["--out", str(tmp_path / "study")]
     code, text, err = cli(*words)
     assert (code, text, err.count("\n")) == (2, "", 1)
     # 0.95 x 40 GB at 7.1 GB and a little an agent.
     assert "16 agents need" in err
     assert ": 5 would fit" in err
-    assert err.rstrip().endswith("or a smaller agents-at-once")
-    assert cli(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0
+    assert err.rstrip().endswith("or a smaller --population-agents")
+    assert cli(*words, "--population-agents", "5", "--rate", "1", "--plan")[0] == 0
     code, plan, last = cli(*words, "--plan")  # nothing is measured: it does not fit
     assert (code, last) == (2, err)
     assert "dqn: 855 agents in 54 populations of at most 16" in plan

@@ -91,9 +91,9 @@ def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
 def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
     """Two runs of 2 agents each: 3 shards have one agent, one of either run, and one."""
     options = AtariOptions(scale="smoke", seeds=2, steps=60, eval_interval=60, eval_timesteps=100, replay_capacity=200)
-    study = atari_study("atari57", options, algorithms=("dqn", "dueling-dqn"))
+    study = atari_study("atari57", options, algorithm=("dqn", "dueling-dqn"))
     words = "reproduce atari57 --scale smoke --seeds 2 --steps 60 --eval-interval 60 "
-    words += "--eval-timesteps 100 --replay-capacity 200 --algorithms dqn dueling-dqn"
+    words += "--eval-timesteps 100 --replay-capacity 200 --algorithm dqn dueling-dqn"
     out = tmp_path / "all"
     for number in (1, 2, 3):
         command = [*words.split(), "--shard", f"{number}/3"]

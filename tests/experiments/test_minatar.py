@@ -45,7 +45,7 @@ def test_the_numbers_of_actions_are_stored_so_that_k_may_be_n() -> None:
 
 def test_step_sizes_are_tried_on_other_seeds() -> None:
     sizes = (1e-4, 1e-3)
-    study = minatar_study("small", games=["breakout"], algorithms=["iqn"], step_size=sizes, seeds=3, first_seed=100)
+    study = minatar_study("small", env=["breakout"], algorithm=["iqn"], step_size=sizes, seeds=3, first_seed=100)
     (plan,) = study.runs.values()
     assert sorted(plan.agents.select("step_size", "seed").iter_rows()) == [
         (s, n) for s in sizes for n in (100, 101, 102)
@@ -56,8 +56,8 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"games": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
-        ({"algorithms": ["sarsa"]}, "the study has no 'sarsa': write one of dqn"),
+        ({"env": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
+        ({"algorithm": ["sarsa"]}, "the study has no 'sarsa': write one of dqn"),
         ({"seeds": 1}, "an interval needs at least 2"),
         ({"first_seed": -1}, "first-seed = -1"),
         ({"steps": 0}, "steps = 0"),
@@ -75,7 +75,7 @@ def test_from_the_command_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixt
         "minatar",
         "--scale",
         "smoke",
-        "--algorithms",
+        "--algorithm",
         "dqn",
         "ib-dqn",
         "--out",

@@ -21,7 +21,7 @@ from valueshare.report.tabular_files import find_tabular, stored_result
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 
 SMOKE = gridworld_studies("smoke")
-GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size in study.step_sizes]
+GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size in study.step_size]
 
 
 @settings(deadline=None)
@@ -37,7 +37,7 @@ def test_shards_are_an_exact_partition_in_order(count: int) -> None:
 
 def test_the_whole_is_a_product_a_study() -> None:
     assert [(cell.k, cell.step_sizes) for cell in shard_cells(SMOKE, None)] == [
-        (study.k, study.step_sizes) for study in SMOKE
+        (study.k, study.step_size) for study in SMOKE
     ]
     with pytest.raises(InvalidInput, match="there are 56 pairs of k and step size"):
         shard_cells(SMOKE, Shard(1, 57))
@@ -120,12 +120,12 @@ def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> N
 
 def test_one_study_in_shards(tmp_path: Path) -> None:
     """An environment without step rewards: its case is null."""
-    words = ["tabular", "--env", "FrozenLake-v1", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+    words = ["tabular", "--env", "FrozenLake-v1", "--k", "0", "1", "--step-size", "0.1", "0.3"]
     words += ["--seeds", "4", "--steps", "200", "--out", str(tmp_path / "all")]
     for number in (1, 2, 3):
         main([*words, "--shard", f"{number}/3"])
     result, _ = stored_result(find_tabular([tmp_path / "all"]))
-    study = TabularStudy("FrozenLake-v1", k=(0, 1), step_sizes=(0.1, 0.3), seeds=4, steps=200)
+    study = TabularStudy("FrozenLake-v1", k=(0, 1), step_size=(0.1, 0.3), seeds=4, steps=200)
     whole = summarize([study], *sweep_studies([study], progress=False, launcher=LauncherOptions()))
     assert result.runs.equals(whole.runs, null_equal=True)
     assert result.norms.equals(whole.norms, null_equal=True)
@@ -164,7 +164,7 @@ def test_what_cannot_be_put_together(sharded: Path, tmp_path: Path, capsys: pyte
 
 def test_a_shard_that_asks_for_more_memory_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its config.json may ask for anything: here for 20 MB of transitions, where 10 MB are free."""
-    words = ["tabular", "--k", "0", "1", "--step-sizes", "0.1", "--seeds", "2", "--steps", "50", "--out", str(tmp_path)]
+    words = ["tabular", "--k", "0", "1", "--step-size", "0.1", "--seeds", "2", "--steps", "50", "--out", str(tmp_path)]
     main([*words, "--shard", "1/1"])
     (shard,) = find_tabular([tmp_path])
     file = shard.folder / "config.json"

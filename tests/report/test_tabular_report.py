@@ -16,7 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report.tabular import headlines
 from valueshare.report.tabular_files import find_tabular, stored_result
 
-STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-size", "0.1", "0.3"]
 STUDY += ["--seeds", "4", "--steps", "200"]
 
 

@@ -53,7 +53,7 @@ def plain_return(run: Run, agent: int, seed: int) -> float:
 
 def test_returns_are_those_of_a_plain_loop_on_the_same_seeds(run: Run) -> None:
     before = contents(run.folder)  # type: ignore[arg-type]
-    played = run.evaluate(episodes=13, seeds_from=500, agents=[0, 3, 5], progress=False)  # 10 at once, then 3
+    played = run.evaluate(episodes=13, seeds_from=500, agent=[0, 3, 5], progress=False)  # 10 at once, then 3
     assert contents(run.folder) == before  # type: ignore[arg-type]
     expected = [(agent, 500 + i, plain_return(run, agent, 500 + i)) for agent in (0, 3, 5) for i in range(13)]
     assert played.select("agent", "seed", "score").rows() == expected
@@ -65,8 +65,8 @@ def test_returns_are_those_of_a_plain_loop_on_the_same_seeds(run: Run) -> None:
 def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -> None:
     (run.folder / "evaluations.parquet").unlink(missing_ok=True)  # type: ignore[union-attr]
     assert run.evaluations.height == 0
-    one = run.evaluate(episodes=4, seeds_from=0, agents=1, progress=False)
-    both = run.evaluate(episodes=4, seeds_from=2, agents=[1, 2], progress=False)
+    one = run.evaluate(episodes=4, seeds_from=0, agent=1, progress=False)
+    both = run.evaluate(episodes=4, seeds_from=2, agent=[1, 2], progress=False)
     assert run.evaluations.select("agent", "seed").rows() == [
         *((1, seed) for seed in range(6)),
         *((2, seed) for seed in range(2, 6)),
@@ -74,7 +74,7 @@ def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -
     shared = run.evaluations.filter(pl.col("agent") == 1)["score"].to_list()
     assert shared == [*one["score"][:2], *both.filter(agent=1)["score"]]
     assert one["score"][2:].to_list() == both.filter(agent=1)["score"][:2].to_list()  # neighbours change nothing
-    random = run.evaluate(episodes=4, seeds_from=0, agents=[1], epsilon=1.0, episode_limit=9, progress=False)
+    random = run.evaluate(episodes=4, seeds_from=0, agent=[1], epsilon=1.0, episode_limit=9, progress=False)
     assert random["score"].max() <= 9  # type: ignore[operator]
     assert run.evaluations.height == 14  # another epsilon and limit: other episodes
 
@@ -151,13 +151,13 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     low, high = lines[1].split("[")[1].split("]")[0].split(", ")
     assert (float(low), float(high)) == pytest.approx((row["ci95_low"], row["ci95_high"]), abs=0.06)
     assert lines[1].endswith("2 agents, 5 episodes each")
-    assert "(no interval), 1 agent, 5 episodes each" in cli("evaluate", run.folder, "--episodes", 5, "--agents", 0)[1]
+    assert "(no interval), 1 agent, 5 episodes each" in cli("evaluate", run.folder, "--episodes", 5, "--agent", 0)[1]
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--agents", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
+        (["--agent", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
         (["--episodes", "0"], "episodes = 0: write a number >= 1"),
         (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
         (["--seeds-from", "-1"], "seeds_from = -1: write a number >= 0"),
@@ -209,7 +209,7 @@ def test_a_third_party_file_is_checked(run: Run, change: Callable[[pl.DataFrame]
     assert isinstance(run.folder, Path)
     path = run.folder / "evaluations.parquet"
     path.unlink(missing_ok=True)
-    played = run.evaluate(episodes=1, agents=[0], progress=False)
+    played = run.evaluate(episodes=1, agent=[0], progress=False)
     change(played).write_parquet(path)
     with pytest.raises(InvalidInput, match=rf"evaluations.parquet is damaged \(.*{why}.*\): delete it"):
         _ = run.evaluations
@@ -240,14 +240,14 @@ def test_a_run_at_an_address(run: Run) -> None:
     assert isinstance(run.folder, Path)
     there = valueshare.open_run(f"local://{run.folder}")
     (run.folder / "evaluations.parquet").unlink(missing_ok=True)
-    played = there.evaluate(episodes=2, agents=[4], progress=False)
+    played = there.evaluate(episodes=2, agent=[4], progress=False)
     assert there.evaluations.equals(played)
     assert run.evaluations.equals(played)
 
 
 def test_a_file_in_the_middle_of_an_upload_is_read_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(run.folder, Path)
-    run.evaluate(episodes=2, agents=[4], progress=False)
+    run.evaluate(episodes=2, agent=[4], progress=False)
     file = run.folder / "evaluations.parquet"
     whole, there = file.read_bytes(), valueshare.open_run(f"local://{run.folder}")
     monkeypatch.setattr(time, "sleep", lambda seconds: file.write_bytes(whole))  # the upload ends meanwhile
@@ -269,7 +269,7 @@ def test_two_evaluations_at_an_address_lose_nothing(run: Run, kept: bool) -> Non
 
     def evaluate(agent: int, on_step: Callable[[], object] = lambda: None) -> pl.DataFrame:
         return evaluate_run(
-            there, EvaluationOptions(episodes=2, agents=[agent], progress=False, on_step=on_step)
+            there, EvaluationOptions(episodes=2, agent=[agent], progress=False, on_step=on_step)
         ).episodes
 
     before = [evaluate(0)] if kept else []
@@ -291,5 +291,5 @@ def test_weights_of_other_agents_are_not_downloaded(run: Run, monkeypatch: pytes
         return get(self, name, path)
 
     monkeypatch.setattr(Store, "get", noted)
-    valueshare.open_run(f"local://{run.folder}").evaluate(episodes=1, agents=[5], progress=False)
+    valueshare.open_run(f"local://{run.folder}").evaluate(episodes=1, agent=[5], progress=False)
     assert {name.split("/")[1] for name in names if "/state-" in name} == {"population-1"}

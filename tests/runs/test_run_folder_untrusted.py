@@ -325,7 +325,7 @@ def test_a_report_of_a_tabular_study_imports_nothing(
     (tmp_path / "marking.py").write_text(MARKING)
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = tmp_path / "study"
-    words = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+    words = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-size", "0.1", "0.3"]
     words += ["--seeds", "2", "--steps", "50", "--out", str(folder)]
     for shard in shards:
         assert cli(*words, "--shard", shard)[0] == 0
@@ -351,7 +351,7 @@ def test_a_report_of_a_tabular_study_imports_nothing(
 def test_play_and_resume_say_what_they_import(named: Path, cli: Cli) -> None:
     line = "importing marking for marking:own/Marked-v0\n"
     video = named / "agent.gif"
-    code, out, _ = cli("play", named / "run", "--agent", "0", "--video", video, "--max-steps", "2")
+    code, out, _ = cli("play", named / "run", "--agent", "0", "--video", video, "--episode-limit", "2")
     assert (code, out.count(line), out.startswith(line)) == (0, 1, True)
     code, out, _ = cli("resume", named / "run")
     assert (code, out.count(line), out.startswith(line)) == (0, 1, True)
@@ -386,7 +386,7 @@ def test_the_current_folder_is_no_place_for_modules(named: Path) -> None:
     assert ended.stderr.count("\n") == 1
     assert not (named / "imported").exists()
     there["PYTHONPATH"] = "."
-    words[3:] = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+    words[3:] = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-size", "0.1", "0.3"]
     words += ["--seeds", "2", "--steps", "50", "--shard", "1/1", "--out", "study"]
     ended = subprocess.run(words, cwd=named, env=there, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -40,7 +40,7 @@ def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
     trained = read_policy(folder, agent)
     env = trained.population.env
     rendered = make_rendered_env(env, trained.population.settings.atari_protocol)
-    given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "max_steps": None, **options}
+    given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "episode_limit": None, **options}
     shown = list(rollout(trained, rendered, **given))
     rendered.close()
     return shown

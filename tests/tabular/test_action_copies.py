@@ -165,10 +165,10 @@ def test_copies_are_exchangeable(tied: int) -> None:
 
 
 def test_four_actions_are_the_gridworld_study_bit_for_bit() -> None:
-    ours = [replace(study, seeds=4, step_sizes=(0.05, 0.5)) for study in gridworld_actions_studies("smoke")]
+    ours = [replace(study, seeds=4, step_size=(0.05, 0.5)) for study in gridworld_actions_studies("smoke")]
     table, _ = sweep_studies(ours, progress=False, launcher=LauncherOptions())
     assert table["actions"].unique().sort().to_list() == [4, 32]
-    paper = [replace(study, k=(0.0, 1.0, 4.0), seeds=4, step_sizes=(0.05, 0.5)) for study in gridworld_studies()]
+    paper = [replace(study, k=(0.0, 1.0, 4.0), seeds=4, step_size=(0.05, 0.5)) for study in gridworld_studies()]
     expected, _ = sweep_studies(paper, progress=False, launcher=LauncherOptions())
     assert_frame_equal(table.filter(pl.col("actions") == 4).drop("actions"), expected, check_exact=True)
     many = table.filter(pl.col("actions") == 32, pl.col("step_reward") == -1, pl.col("k") == 32)
@@ -183,6 +183,6 @@ def test_the_full_study() -> None:
     for study in studies:
         assert study.k == (0.0, 1.0, 4.0 * study.action_copies)
         assert study.record_steps == (500, 1_000, 2_500, 5_000)
-        np.testing.assert_allclose(study.step_sizes, np.exp(np.linspace(-12, 0, 31)))
+        np.testing.assert_allclose(study.step_size, np.exp(np.linspace(-12, 0, 31)))
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of full, smoke"):
         gridworld_actions_studies("paper")  # type: ignore[arg-type]

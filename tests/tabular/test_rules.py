@@ -13,9 +13,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"k": ()}, "no k is given: write at least one"),
     ({"k": (0.0, 2.0, 2.0)}, "k 2 is given twice: write each value once"),
     ({"k": (0.0, -1.0)}, "k = -1.0: the mean-scaling coefficient is a finite number >= 0"),
-    ({"step_sizes": ()}, "no step size is given: write at least one"),
-    ({"step_sizes": (0.1, 0.1)}, "step size 0.1 is given twice: write each value once"),
-    ({"step_sizes": (1.5,)}, "step size 1.5: it lies in (0, 1]"),
+    ({"step_size": ()}, "no step size is given: write at least one"),
+    ({"step_size": (0.1, 0.1)}, "step size 0.1 is given twice: write each value once"),
+    ({"step_size": (1.5,)}, "step size 1.5: it lies in (0, 1]"),
     ({"steps": 0}, "steps = 0: at least 1 timestep"),
     ({"epsilon": 1.5}, "epsilon = 1.5: a probability lies in [0, 1]"),
     ({"step_size_power": 2.0}, "step_size_power = 2: it lies in [0, 1]"),
@@ -27,9 +27,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_refused_in_the_same_words(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as of_study:
         TabularStudy(**options)
-    as_sweep = {"step_size" if name == "step_sizes" else name: v for name, v in options.items()}
     with pytest.raises(InvalidInput) as of_sweep:
-        sweep(gridworld(), **as_sweep)
+        sweep(gridworld(), **options)
     assert message in str(of_study.value)
     assert message in str(of_sweep.value)
 

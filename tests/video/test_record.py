@@ -89,7 +89,7 @@ def check_frames(frames: NDArray[np.uint8], pictures: list[Any]) -> None:
 
 
 def test_a_video_of_pong(pong: Path, tmp_path: Path) -> None:
-    played = play(pong, 0, tmp_path / "pong.mp4", max_steps=10)
+    played = play(pong, 0, tmp_path / "pong.mp4", episode_limit=10)
     assert played.episodes[0][1:] == (10, "cut off")
     assert played.has_screen
     frames = decoded(played.video.path)
@@ -103,7 +103,7 @@ def test_a_video_of_pong(pong: Path, tmp_path: Path) -> None:
 
 
 def test_a_gif(cartpole: Path, tmp_path: Path) -> None:
-    video = play(cartpole, 2, tmp_path / "out.gif", max_steps=6).video
+    video = play(cartpole, 2, tmp_path / "out.gif", episode_limit=6).video
     with Image.open(video.path) as image:
         assert image.size == (video.width, video.height) == (600 + PANEL, HEIGHT)
         time = 0
@@ -118,7 +118,7 @@ def test_what_cannot_be_rendered_is_drawn_as_numbers(
 ) -> None:
     assert make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None  # EnvPool has none
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
-    command(cartpole, agent=0, video=tmp_path / "bars.mp4", max_steps=5)
+    command(cartpole, agent=0, video=tmp_path / "bars.mp4", episode_limit=5)
     assert "cannot be rendered here" in capsys.readouterr().out
     frames = decoded(tmp_path / "bars.mp4")
     assert frames.shape[1:] == (HEIGHT, 480 + PANEL, 3)
@@ -170,7 +170,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("add --overwrite", (cartpole, 0, there), {}),
         ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
-        ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"max_steps": 2}),
+        ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"episode_limit": 2}),
         ("file name too long; choose another place", (cartpole, 0, tmp_path.joinpath(*["a"] * 3_000, "b.gif")), {}),
         ("no agent 4 in .*: its agents are 0 to 3", (cartpole, 4, file), {}),
         ("no agent 4", (cartpole, 4, there), {}),  # what is to be played comes first
@@ -178,7 +178,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("no training run", (tmp_path, 0, there), {}),
         ("episodes = 0", (cartpole, 0, file), {"episodes": 0}),
         ("epsilon = 2", (cartpole, 0, file), {"epsilon": 2}),
-        ("max_steps = 0", (cartpole, 0, file), {"max_steps": 0}),
+        ("episode-limit = 0", (cartpole, 0, file), {"episode_limit": 0}),
         ("no network of its own", (cartpole, 0, file), {"network": nn.Linear}),
     ):
         (tmp_path.parent / "a.mp4").mkdir(exist_ok=True)
@@ -221,4 +221,4 @@ def test_a_network_of_ones_own(tmp_path: Path) -> None:
     valueshare.train("CartPole-v1", "ib-dqn", k=2, seeds=1, out=out, network=own_network, **SHORT)
     with pytest.raises(InvalidInput, match="has a network of its own"):
         play(out, 0, tmp_path / "out.gif")
-    assert play(out, 0, tmp_path / "out.gif", max_steps=3, network=own_network).episodes
+    assert play(out, 0, tmp_path / "out.gif", episode_limit=3, network=own_network).episodes

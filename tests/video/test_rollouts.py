@@ -98,7 +98,7 @@ def test_the_episode_is_the_environments(cartpole: Path) -> None:
 
 
 def test_stacks_are_the_last_four_frames(pong: Path) -> None:
-    shown = episode(pong, 0, max_steps=7)
+    shown = episode(pong, 0, episode_limit=7)
     shape = NetworkShape((4, 84, 84), 18, (512,), 1.0)
     module = ALGORITHMS["ib-dqn"].build(shape, 18.0)
     module.load_state_dict(read_weights(pong, 0)[0])

@@ -92,7 +92,7 @@ def measure(
     fits = memory.check(need, place, "give fewer agents or a smaller replay-capacity")
     if compiled:
         check_compiler(place)
-    described = [f"{pluralize(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}", device]
+    described = [f"{pluralize(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.env)}", device]
     described += [*["compiled"] * compiled, *["TF32"] * tf32, f"replay {bench.replay_capacity:,}, full"]
     output.say(", ".join(described))
     output.say(f"memory: {fits}")
@@ -130,7 +130,7 @@ def measure(
             rate = bench.agents * calls_per_second(bare, bench.raw_seconds, place)
             add(Row(f"{RAW}, {bench.agents} emulators", 1e3 * bench.agents / rate, rate))
         if bench.plain_seconds:
-            plain = plain_agent.steps_per_second(bench.plain_seconds, place, bench.games[0])
+            plain = plain_agent.steps_per_second(bench.plain_seconds, place, bench.env[0])
             add(Row(PLAIN, 1e3 / plain, plain))
             release_memory(place)
         if bench.measured_loops:
@@ -146,10 +146,10 @@ def _check(bench: AtariBench, threads: int | None) -> None:
         raise InvalidInput(f"agents = {bench.agents}: write a number >= 1")
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: write at least 1, or leave it out")
-    if not bench.games:
+    if not bench.env:
         raise InvalidInput("no game is given: write at least one, like Pong")
     algorithm_named(bench.algorithm)
-    for game in bench.games:
+    for game in bench.env:
         atari_game(game)
     for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
         if not 0 <= getattr(bench, name) < float("inf"):
@@ -167,15 +167,15 @@ def _check(bench: AtariBench, threads: int | None) -> None:
 
 
 def _settings(bench: AtariBench) -> TrainingSettings:
-    place = None if bench.replay_device == "auto" else bench.replay_device
-    return replace(atari(bench.algorithm).settings, replay_capacity=bench.replay_capacity, replay_device=place)
+    settings = atari(bench.algorithm).settings
+    return replace(settings, replay_capacity=bench.replay_capacity, replay_device=bench.replay_device)
 
 
 def _table(bench: AtariBench, size: int) -> pl.DataFrame:
     """Agents to which the games are assigned in turn; all their actions are random, as the emulators' are."""
     agent_settings = replace(atari(bench.algorithm).agent_settings, epsilon_start=1.0, epsilon_end=1.0)
     k = 18.0 if algorithm_named(bench.algorithm).uses_k else 0.0
-    games = [atari_game(game).env_id for game in bench.games]
+    games = [atari_game(game).env_id for game in bench.env]
     shares = [len(range(i, size, len(games))) for i in range(len(games))]
     tables = [
         agent_table(game, bench.algorithm, seeds=range(share), k=k, agent_settings=agent_settings)

@@ -17,12 +17,12 @@ class AtariBench:
     """Agents that step in lockstep."""
     algorithm: str = "dqn"
     """An algorithm of `valueshare train`."""
-    games: tuple[str, ...] = ("Pong",)
+    env: tuple[str, ...] = ("Pong",)
     """Games, assigned to the agents in turn; the single plain agent plays the first."""
     replay_capacity: int = 1_000_000
     """Transitions that the replay of one agent holds, 7.1 kB each."""
-    replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
-    """Memory that holds the replay; auto: that of the training device."""
+    replay_device: Literal["cpu", "cuda", "disk"] | None = None
+    """Memory that holds the replay; left out: that of the training device."""
     loops: tuple[LoopName, ...] = ("serial", "halves", "delayed", "delayed-halves")
     """Training loops: one group of agents or several independent ones; delayed: with a delayed actor."""
     raw_seconds: float = 5.0

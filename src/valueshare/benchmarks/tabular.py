@@ -34,7 +34,7 @@ def run(as_json: bool = False) -> None:
         mdp,
         study.algorithm,
         study.k,
-        study.step_sizes,
+        study.step_size,
         study.seeds,
         study.steps,
         record_at=study.record_steps,
@@ -44,7 +44,7 @@ def run(as_json: bool = False) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak / (1e6 if sys.platform == "darwin" else 1e3)  # MB
 
-    k, step_size = 3.2, study.step_sizes[37]
+    k, step_size = 3.2, study.step_size[37]
     began = time.perf_counter()
     plain = [completed_episodes(k, step_size, seed, study.steps, study.step_reward) for seed in range(PLAIN_RUNS)]
     slow = PLAIN_RUNS * study.steps / (time.perf_counter() - began)

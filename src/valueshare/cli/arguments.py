@@ -25,15 +25,14 @@ _GROUP_NAMES = "environment algorithm exploration replay optimiser evaluation ex
 GROUPS = {name: Group.create_ordered(name.capitalize()) for name in _GROUP_NAMES.split()}
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
+K = float | Literal["n", "N"]  # n: the number of actions
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
-Compile = Annotated[bool, _execution(help=f"{_COMPILE}.")]
+Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
 AutoCompile = Annotated[
     bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; left out: only if the run is long enough.")
 ]
-Tf32 = Annotated[
-    bool, _execution(help="CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")
-]
+Tf32 = Annotated[bool, _execution(negative="--no-tf32", help=SETTINGS["tf32"].help)]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
 AgentGroups = Annotated[
     int,

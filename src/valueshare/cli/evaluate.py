@@ -15,7 +15,7 @@ def evaluate(
     *,
     episodes: int = 100,
     seeds_from: int = 10_000,
-    agents: tuple[int, ...] = (),
+    agent: tuple[int, ...] = (),
     epsilon: float | None = None,
     episode_limit: int | None = None,
     device: Annotated[str, Parameter(help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")] = "auto",
@@ -29,7 +29,7 @@ def evaluate(
         run: The run's folder or URL; the agents have the weights of the last finished phase.
         episodes: Episodes per agent.
         seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
-        agents: Numbers of agents in the run's table, agents.parquet; left out: all.
+        agent: Numbers of agents in the run's table, agents.parquet; left out: all.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
         episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
     """
@@ -43,7 +43,7 @@ def evaluate(
         options = EvaluationOptions(
             episodes=episodes,
             seeds_from=seeds_from,
-            agents=agents or None,
+            agent=agent or None,
             epsilon=epsilon,
             episode_limit=episode_limit,
             device=device,

@@ -1,6 +1,8 @@
 """One line for every error of the parser: what is wrong, and what to write instead."""
 
 import inspect
+import re
+import shlex
 from collections.abc import Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -16,10 +18,11 @@ from cyclopts import (
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
-from valueshare.population.other_names import canonical_name
+from valueshare.population.other_names import INSTEAD, NOTES, canonical_name
 from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
+KEPT = {"resume": "resumes", "extend": "is extended"}
 
 
 def message(error: CycloptsError, commands: Sequence[str]) -> str:
@@ -37,6 +40,8 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
             if argument.tokens or error.keyword:
                 count = argument.token_count()[0]
                 return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
+            if name == "--env" and unused and not unused[0].startswith("-"):
+                return f"--env is missing: write --env {shlex.quote(unused[0])}"
             for word in unused:
                 option = word.partition("=")[0].replace("_", "-")
                 if option.startswith("--") and option not in options:
@@ -46,7 +51,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"
         case UnusedCliTokensError():
-            return f"{command} takes no {unused[0]!r}: {_without(unused[0], error, options)}"
+            return f"{command} takes no {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
     return one_line(error)
 
@@ -57,15 +62,19 @@ def _options(error: CycloptsError) -> list[str]:
     return [name for argument in error.app.assemble_argument_collection() for name in argument.names]
 
 
-def _without(word: str, error: CycloptsError, options: Sequence[str]) -> str:
-    """What to write instead of a word too many: a switch before it takes none."""
+def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
+    """What to write instead of a word too many: a switch takes none, and most options take one."""
     words = list(error.root_input_tokens or ())
-    before = words[words.index(word) - 1] if word in words[1:] else ""
+    place = words.index(word) if word in words else 0
+    before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
-    if not before.startswith("--") or switch not in options:
-        return "leave it out"
-    negative = f"--no-{switch.removeprefix('--')}"
-    return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
+    if before.startswith("--") and switch in options:
+        negative = f"--no-{switch.removeprefix('--')}"
+        return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
+    if earlier in options:
+        return f"{earlier} takes one value"
+    is_first = before == command.rpartition(" ")[2]
+    return f"write --env {shlex.quote(word)}" if is_first and "--env" in options else "leave it out"
 
 
 def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
@@ -77,17 +86,33 @@ def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> st
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
-    """The options that are probably meant."""
+    """The options that are probably meant; other libraries have other names for them."""
     option = option.partition("=")[0]
     if option in options:
         return f"options are not read after --: write {option} before it"
-    if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
-        return f"a run resumes with its own settings: leave out {option}"
-    ours = canonical_name(option.lstrip("-").replace("-", "_"))
-    if ours is not None and (as_option := f"--{ours.replace('_', '-')}") in options:
-        return f"{command} has no option {option}: it is called {as_option} here"
-    hint = suggestion(option, options, 2) or f"valueshare {command} --help has all"
-    return f"{command} has no option {option}: {hint}"
+    name, refusal = _as_name(option), f"{command} has no option {option}"
+    ours = canonical_name(name, map(_as_name, options))
+    if ours is not None:
+        return f"{refusal}: it is called {_as_option(ours)} here{NOTES.get((name, ours), '')}"
+    of_train = name if name in OF_TRAIN else canonical_name(name)
+    if of_train is not None and command in KEPT:
+        return f"a run {KEPT[command]} with its own settings: leave out {option}"
+    advice = INSTEAD.get(name, "")
+    if advice and all(named in options for named in ("--device", *re.findall("--[a-z]+", advice))):
+        return f"{refusal}: {advice}"
+    all_of_them = f"valueshare {command} --help has all"
+    if of_train is not None:
+        return f"{refusal}: {_as_option(of_train)} is an option of train; {all_of_them}"
+    near = "" if advice else suggestion(option, options, 2)
+    return f"{refusal}: {near or all_of_them}"
+
+
+def _as_name(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
+def _as_option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _expected_type(kind: Any) -> str:

@@ -20,7 +20,7 @@ def play(
     episodes: int = 1,
     seed: int = 0,
     epsilon: float | None = None,
-    max_steps: int | None = None,
+    episode_limit: int | None = None,
     overwrite: bool = False,
 ) -> None:
     """Record a video of a trained agent with its action-values, baseline and residuals.
@@ -32,7 +32,7 @@ def play(
         episodes: Number of episodes, one after the other.
         seed: Seed of environment and exploration; the same seed gives the same video.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
-        max_steps: Steps after which an episode is cut off; left out: the environment's own limit.
+        episode_limit: Steps after which an episode is cut off; left out: the environment's own limit.
         overwrite: Replace an existing file.
     """
     set_passive_omp_wait()
@@ -50,7 +50,7 @@ def play(
             episodes=episodes,
             seed=seed,
             epsilon=epsilon,
-            max_steps=max_steps,
+            episode_limit=episode_limit,
             overwrite=overwrite,
             on_step=stop.raise_if_requested,
         )

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
+from valueshare.cli.arguments import GROUPS, AutoCompile, Device, K, LauncherArguments, Out, Tf32, Threads
 from valueshare.cli.running import require_training
 from valueshare.cli.study import StudyExecution, reproduce
 from valueshare.errors import InvalidInput
@@ -56,7 +56,7 @@ class StudyArguments:
 Arguments = Annotated[StudyArguments, Parameter(name="*")]
 AtariArguments = Annotated[AtariOptions, Parameter(name="*")]
 ExecutionArguments = Annotated[StudyExecution, Parameter(name="*", group=GROUPS["execution"])]
-Coefficients = Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])]
+Coefficients = Annotated[tuple[K, ...], Parameter(group=GROUPS["algorithm"], show_choices=False)]
 DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
 
 
@@ -123,11 +123,11 @@ def _reproduce_lunarlander(
 def reproduce_minatar(
     *,
     scale: Literal["smoke", "small", "full"] = "small",
-    games: tuple[str, ...] = (),
-    algorithms: tuple[str, ...] = (),
-    step_size: tuple[float, ...] = (),
-    first_seed: int = 0,
-    steps: int | None = None,
+    env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])] = (),
+    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
+    step_size: Annotated[tuple[float, ...], Parameter(group=GROUPS["optimiser"])] = (),
+    first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
+    steps: Annotated[int | None, Parameter(group=GROUPS["environment"])] = None,
     arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
@@ -138,8 +138,8 @@ def reproduce_minatar(
 
     Args:
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
-        games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
-        algorithms: Algorithms of the study, like ib-dqn; left out: all.
+        env: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
+        algorithm: Algorithms of the study, like ib-dqn; left out: all.
         step_size: Step sizes, each of which is run with every algorithm; left out: the one
             that was chosen for each algorithm on other seeds.
         first_seed: First seed. To choose step sizes, use seeds that you do not report.
@@ -148,7 +148,7 @@ def reproduce_minatar(
     require_training()
     from valueshare.experiments.minatar import minatar_study
 
-    options: dict[str, Any] = {"games": games, "algorithms": algorithms, "step_size": step_size}
+    options: dict[str, Any] = {"env": env, "algorithm": algorithm, "step_size": step_size}
     options |= {"first_seed": first_seed, "steps": steps}
     study = minatar_study(scale, **options, **arguments.of_study)
     changed = {name: value for name, value in options.items() if value}
@@ -157,7 +157,7 @@ def reproduce_minatar(
 
 def reproduce_atari57(
     *,
-    algorithms: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
+    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
     k: Coefficients = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
@@ -168,10 +168,12 @@ def reproduce_atari57(
     To resume a stopped study, give the same command again.
 
     Args:
-        algorithms: Left out: dqn and ib-dqn; at the paper's scale also dueling-dqn, rdq, iqn and ib-iqn.
-        k: Coefficients of the ib- algorithms; left out: the number of actions; for ib-dqn at the paper's scale also 1.
+        algorithm: Algorithms to compare; left out: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
+            and ib-iqn.
+        k: How strongly actions share value, in the ib- algorithms; n: the number of actions; left out: n, for ib-dqn at
+            the paper's scale also 1.
     """
-    _reproduce_atari("atari57", study, running, launcher, algorithms=algorithms, k=k)
+    _reproduce_atari("atari57", study, running, launcher, algorithm=algorithm, k=k)
 
 
 def reproduce_atari_sensitivity(
@@ -184,7 +186,8 @@ def reproduce_atari_sensitivity(
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        k: Left out: 0, 1, 32, 64, ..., 1024; fewer at the smaller scales.
+        k: How strongly actions share value; n: the number of actions; left out: 0, 1, 32, 64, ..., 1024, fewer at the
+            smaller scales.
     """
     _reproduce_atari("atari-sensitivity", study, running, launcher, k=k)
 
@@ -198,7 +201,7 @@ def reproduce_atari_rmsprop(
 
 def reproduce_atari_rdq_beta(
     *,
-    beta: Coefficients = (),
+    beta: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
     launcher: LauncherArguments = LOCAL,
@@ -206,7 +209,7 @@ def reproduce_atari_rdq_beta(
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
-        beta: Left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
+        beta: Weights of the penalty; left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
     _reproduce_atari("atari-rdq-beta", study, running, launcher, beta=beta)
 
@@ -216,7 +219,7 @@ def _reproduce_atari(
     options: AtariOptions,
     running: StudyExecution,
     launcher: LauncherOptions,
-    **choices: Sequence[str] | Sequence[float],
+    **choices: Sequence[str | float],
 ) -> None:
     require_training("atari")
     from valueshare.experiments.atari import atari_study
@@ -227,7 +230,8 @@ def _reproduce_atari(
         raise InvalidInput("--rate is the speed of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
-    study = atari_study(name, options, **choices)  # type: ignore[arg-type]
+    study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
+    launcher = replace(launcher, population_agents=0)  # the plan is split already
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
     reproduce(study, running, launcher, {**changed, **choices}, announce=True)

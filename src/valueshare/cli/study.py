@@ -214,7 +214,7 @@ def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tup
         try:
             lines.append(launch_plan.check())
         except DoesNotFit as error:
-            fewer = ", or a smaller agents-at-once" if error.one_fits else ""
+            fewer = ", or a smaller --population-agents" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")
             if at_once:
                 raise refusal from error

@@ -24,7 +24,7 @@ from valueshare.runs.storage.locations import Location
 from valueshare.text import option_words, plain_numbers, pluralize
 
 DEFAULT = TabularStudy()
-GRID = ("env", "algorithm", "k", "step_sizes", "seeds", "steps")
+GRID = ("env", "algorithm", "k", "step_size", "seeds", "steps")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _run(
 def _plan_lines(studies: Sequence[TabularStudy], timesteps: int, shard: Shard | None, out: Location) -> Iterator[str]:
     """A line for each study with its grid and its other options, then the timesteps in all and the folder."""
     for study in studies:
-        sizes = plain_numbers(study.step_sizes)
+        sizes = plain_numbers(study.step_size)
         many = len(sizes) > 10
         grid = (
             f"k = {', '.join(plain_numbers(study.k))}",

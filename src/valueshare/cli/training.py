@@ -16,6 +16,7 @@ from valueshare.cli.arguments import (
     AutoCompile,
     Callbacks,
     Device,
+    K,
     LauncherArguments,
     Log,
     NoCallbacks,
@@ -51,9 +52,7 @@ def train(
     algorithm: Annotated[
         tuple[str, ...], Parameter(group=GROUPS["algorithm"], help=f"{', '.join(ALGORITHM_NAMES)}.")
     ] = ("ib-dqn",),
-    k: Annotated[tuple[float | Literal["n", "N"], ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (
-        0.0,
-    ),
+    k: Annotated[tuple[K, ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (0.0,),
     seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
     first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
     out: Out = None,

@@ -22,37 +22,43 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import as_count
-from valueshare.text import pluralize
+from valueshare.text import algorithm_name, pluralize
+
+POPULATION_AGENTS = 16  # they fit one GPU with a replay of a million frames each
 
 
 def atari_study(
     name: str,
     options: AtariOptions,
     *,
-    algorithms: Sequence[str] = (),
-    k: Sequence[float] = (),
+    algorithm: Sequence[str] = (),
+    k: Sequence[K] = (),
     beta: Sequence[float] = (),
+    population_agents: int = 0,
 ) -> Study:
-    """A study by its name; options that are left out have the values of the scale."""
+    """A study by its name; options that are left out have the values of the scale.
+
+    `population_agents` is the largest size of a population; 0: POPULATION_AGENTS.
+    """
     kind = KINDS[name]
     design, paper = by_scale(kind.designs, options.scale), kind.designs["paper"]
-    if options.agents_at_once < 1:
-        raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
             as_count(option.replace("_", "-"), count)
+    algorithms = tuple(dict.fromkeys(map(algorithm_name, algorithm))) or design.algorithms
     chosen = StudyDesign(
-        games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or design.games)),
-        algorithms=tuple(dict.fromkeys(algorithms or design.algorithms)),
+        games=tuple(dict.fromkeys(atari_game(game).name for game in options.env or design.games)),
+        algorithms=algorithms,
         seeds=design.seeds if options.seeds is None else options.seeds,
-        k=_coefficients(algorithms or design.algorithms, k, design.k),
+        k=_coefficients(algorithms, k, design.k),
         beta=tuple(beta or design.beta),
     )
     runs, sentences = dict[str, Plan](), list[str]()
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
-        runs[members[0]] = _plan(chosen._replace(algorithms=members), preset, settings, options)
+        unsplit = _plan(chosen._replace(algorithms=members), preset, settings, options)
+        runs[members[0]] = split(unsplit, population_agents or POPULATION_AGENTS)
         ignored = ["replay_device"]  # the paper does not say where replay is kept
         if not any(algorithm_named(member).is_quantile for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
@@ -73,7 +79,7 @@ def evaluation_steps(settings: TrainingSettings) -> int:
 
 
 def _coefficients(
-    algorithms: Sequence[str], given_k: Sequence[float], study_k: Mapping[str, tuple[K, ...]]
+    algorithms: Sequence[str], given_k: Sequence[K], study_k: Mapping[str, tuple[K, ...]]
 ) -> dict[str, tuple[K, ...]]:
     """The k of every algorithm: those given, else the study's, else n where it has any."""
     with_k = [name for name in algorithms if algorithm_named(name).uses_k]
@@ -84,9 +90,10 @@ def _coefficients(
         if plain in algorithms:
             raise InvalidInput(
                 f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
-                f"--k, or {plain} out of --algorithms"
+                f"--k, or {plain} out of --algorithm"
             )
-    return {name: tuple(given_k) or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}
+    chosen = tuple(N if k == "N" else k for k in given_k)
+    return {name: chosen or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}
 
 
 def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> list[tuple[str, ...]]:
@@ -109,7 +116,7 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
         **changes,
         atari_protocol=protocol.name,
         clip_rewards=protocol.clip_rewards,
-        replay_device=None if options.replay_device == "auto" else options.replay_device,
+        replay_device=options.replay_device,
         delayed_actor=options.delayed_actor,
         tf32=options.tf32,
     )
@@ -118,7 +125,7 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
 def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, options: AtariOptions) -> Plan:
     """Every combination, game by game; k = n is the number of actions of the game.
 
-    Games whose frames and actions are alike share populations of `agents_at_once` agents.
+    Games whose frames and actions are alike can share populations.
     """
     agent_settings = preset.agent_settings
     if options.scale in EPSILON_STEPS:
@@ -132,7 +139,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
             tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
-    unsplit = plan_of(
+    return plan_of(
         concat_agents(tables),
         settings,
         "ale",
@@ -141,7 +148,6 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
         families=families(dict.fromkeys(specs, settings), specs),
         actions={game: spec.actions for game, spec in specs.items()},
     )
-    return split(unsplit, options.agents_at_once)
 
 
 def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from valueshare.envs import atari57
 from valueshare.experiments.atari_options import AtariScale
 from valueshare.population.presets import Preset, atari, atari_rmsprop
 
-N = "n"  # as a k: the number of actions
-K = float | str
+N: Literal["n"] = "n"  # as a k: the number of actions
+K = float | Literal["n", "N"]
 
 PAPER_ALGORITHMS = ("dqn", "dueling-dqn", "ib-dqn", "rdq", "iqn", "ib-iqn")
 PAPER_K: dict[str, tuple[K, ...]] = {"ib-dqn": (1.0, N), "ib-iqn": (N,)}

@@ -14,8 +14,9 @@ AtariScale = Literal["smoke", "small", "paper"]
 
 
 def _help(setting: str, more: str = "") -> Parameter:
-    """The help of a training setting."""
-    return Parameter(help=SETTINGS[setting].help.removesuffix(".") + more + ".")
+    """The help of a training setting; a switch of train can be switched off here too."""
+    negative = f"--no-{setting.replace('_', '-')}" if SETTINGS[setting].kind is bool else ()
+    return Parameter(help=SETTINGS[setting].help.removesuffix(".") + more + ".", negative=negative)
 
 
 SCALES = "; left out: the scale's value"
@@ -27,7 +28,7 @@ class AtariOptions:
 
     scale: AtariScale = "small"
     """smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps."""
-    games: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
     """Names like Pong or NameThisGame; left out: those of the scale."""
     seeds: int | None = None
     """Agents per combination; left out: the scale's value."""
@@ -36,10 +37,7 @@ class AtariOptions:
     eval_timesteps: int | None = None
     """Timesteps per evaluation of one agent; left out: the scale's value."""
     replay_capacity: Annotated[int | None, _help("replay_capacity", ", 7.1 kB each" + SCALES)] = None
-    replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
-    """Memory that holds the replay; auto: that of the training device."""
-    agents_at_once: int = 16
-    """Most agents per population; it does not change results."""
+    replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _help("replay_device")] = None
     atari_protocol: Annotated[str, _help("atari_protocol")] = "machado-2018"
     delayed_actor: Annotated[bool, _help("delayed_actor")] = False
     device: str = "auto"

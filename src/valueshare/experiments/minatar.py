@@ -18,6 +18,7 @@ from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
+from valueshare.text import algorithm_name
 
 GAMES = MINATAR_GAMES
 EPSILON_STEPS = 100_000  # of Young and Tian (2019)
@@ -67,8 +68,8 @@ SCALES: dict[str, Scale] = {
 def minatar_study(
     scale: str = "small",
     *,
-    games: Sequence[str] = (),
-    algorithms: Sequence[str] = (),
+    env: Sequence[str] = (),
+    algorithm: Sequence[str] = (),
     step_size: Sequence[float] = (),
     seeds: int | None = None,
     first_seed: int = 0,
@@ -88,29 +89,30 @@ def minatar_study(
     overrides: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
     chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **overrides)
     known = dict.fromkeys(agent.algorithm for agent in AGENTS)
-    for name in algorithms:
+    chosen_algorithms = list(map(algorithm_name, algorithm)) or list(known)
+    for name in chosen_algorithms:
         if name not in known:
             raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(known)}")
-    names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
+    names = env or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = range(first_seed, first_seed + chosen.seeds)
     agents = concat_agents(
         [
             agent_table(
-                env,
+                name,
                 agent.algorithm,
                 seeds=numbers,
                 k=agent.k,
                 agent_settings=[replace(agent_settings, step_size=size) for size in step_size or (agent.step_size,)],
             )
             for agent in AGENTS
-            if agent.algorithm in (algorithms or known)
-            for env in envs
+            if agent.algorithm in chosen_algorithms
+            for name in envs
         ]
     )
-    specs = {env: environment_spec(env) for env in envs}
+    specs = {name: environment_spec(name) for name in envs}
     shared = families(dict.fromkeys(envs, settings), specs)
-    actions = {env: spec.actions for env, spec in specs.items()}
+    actions = {name: spec.actions for name, spec in specs.items()}
     plan = plan_of(agents, settings, "numba", families=shared, actions=actions, **placement)
     return Study("minatar", scale, {"": plan}, deviations(agents, settings))
 

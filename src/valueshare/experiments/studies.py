@@ -48,7 +48,7 @@ class TabularStudy:
     """q-learning, sarsa or expected-sarsa."""
     k: tuple[float, ...] = (0.0, 0.4, 1.6, 6.4)
     """Mean-scaling coefficients; the others are compared with the smallest."""
-    step_sizes: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+    step_size: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     """Step sizes in (0, 1]; each k is scored at its best step size."""
     seeds: int = 32
     """Runs per k and step size, with seeds 0 to N-1."""
@@ -70,7 +70,7 @@ class TabularStudy:
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
     def __post_init__(self) -> None:
-        check_learners(self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power)
+        check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
         check_rows(self.rows)
@@ -103,7 +103,7 @@ class TabularStudy:
 
     @property
     def timesteps(self) -> int:
-        return len(self.k) * len(self.step_sizes) * self.seeds * self.steps
+        return len(self.k) * len(self.step_size) * self.seeds * self.steps
 
     @property
     def rows(self) -> int:
@@ -153,8 +153,8 @@ def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
     The paper's scale is 9 k x 61 step sizes x 128 seeds x 5,000 timesteps for each.
     """
     grids: dict[Scale, dict[str, Any]] = {
-        "paper": {"k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8), "step_sizes": step_size_grid(0.1), "seeds": 128},
-        "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_sizes": step_size_grid(1.0), "seeds": 8},
+        "paper": {"k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8), "step_size": step_size_grid(0.1), "seeds": 128},
+        "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_size": step_size_grid(1.0), "seeds": 8},
     }
     study = TabularStudy(steps=5_000, regimes=(500, 1_000, 2_500, 5_000), discount=0.95, **by_scale(grids, scale))
     return tuple(replace(study, step_reward=step_reward) for step_reward in (-1.0, 0.0))
@@ -167,8 +167,8 @@ def gridworld_actions_studies(scale: ActionsScale = "full") -> tuple[TabularStud
     the step size, n + 3 times it with k = n: so step sizes go down to exp(-12), which is 0.006 / 1,024.
     """
     grids: dict[ActionsScale, tuple[Sequence[int], dict[str, Any]]] = {
-        "full": ([2**i for i in range(9)], {"step_sizes": step_size_grid(0.4, -12), "seeds": 64}),
-        "smoke": ([1, 8], {"step_sizes": step_size_grid(2.0, -6), "seeds": 4}),
+        "full": ([2**i for i in range(9)], {"step_size": step_size_grid(0.4, -12), "seeds": 64}),
+        "smoke": ([1, 8], {"step_size": step_size_grid(2.0, -6), "seeds": 4}),
     }
     copies, grid = by_scale(grids, scale)
     return tuple(

@@ -120,16 +120,13 @@ def _refuse_divergence(runs: pl.DataFrame) -> None:
     """Refuse the runs of a study without a step size to choose at the end: at each of them some runs diverged."""
     last = runs.filter(pl.col("step") == pl.col("step").max())
     if last.select(pl.col("diverged").any().over("k", "step_size").all()).item():
-        raise InvalidInput(f"every run diverged within {last['step'][0]:,} timesteps: write smaller --step-sizes")
+        raise InvalidInput(f"every run diverged within {last['step'][0]:,} timesteps: write smaller --step-size")
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
     """One shard of the grids of all studies, concatenated; every pair of k and step size is in one shard."""
     grid = [
-        (number, k, step_size)
-        for number, study in enumerate(studies)
-        for k in study.k
-        for step_size in study.step_sizes
+        (number, k, step_size) for number, study in enumerate(studies) for k in study.k for step_size in study.step_size
     ]
     if shard is not None:
         if shard.of > len(grid):

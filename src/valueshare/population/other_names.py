@@ -5,34 +5,81 @@ from collections.abc import Iterable
 from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
 
-OTHER_NAMES = {
-    "env": ("env_id", "environment", "game", "env_name"),
-    "algorithm": ("algo", "agent_name"),
-    "steps": ("total_timesteps", "timesteps", "n_timesteps", "total_steps", "num_steps"),
+OTHER_NAMES = {  # of what `train` takes
+    "env": ("env_id", "env_name", "environment", "environments", "envs", "game", "games"),
+    "algorithm": ("algo", "algos", "algorithms", "agent_name", "method", "methods"),
+    "seeds": ("n_seeds", "num_seeds", "agents", "n_agents", "num_agents"),
+    "first_seed": ("seed", "random_seed"),
+    "steps": ("total_timesteps", "timesteps", "n_timesteps", "total_steps", "num_steps", "max_steps"),
     "hidden": ("net_arch", "hidden_sizes", "hidden_size", "layers", "n_hidden_channels"),
-    "step_size": ("learning_rate", "lr", "alpha"),
+    "step_size": ("learning_rate", "lr", "alpha", "step_sizes"),
     "discount": ("gamma", "discount_factor"),
     "optimizer_epsilon": ("adam_eps", "optimizer_eps", "adam_epsilon"),
     "replay_capacity": ("buffer_size", "replay_size", "memory_size", "replay_buffer_size"),
     "learning_starts": ("replay_start_size", "replay_start", "min_replay_history", "warmup", "start_steps"),
     "update_interval": ("train_freq", "train_frequency", "update_period", "update_frequency"),
-    "target_update_interval": ("target_network_frequency", "target_update_period", "target_update_freq"),
-    "batch_size": ("minibatch_size", "minibatch"),
-    "epsilon_start": ("exploration_initial_eps", "start_e", "eps_start"),
-    "epsilon_end": ("exploration_final_eps", "end_e", "eps_end", "final_epsilon", "epsilon_train"),
-    "epsilon_steps": ("epsilon_decay", "eps_decay", "final_exploration_frames"),
+    "gradient_steps": ("updates", "n_updates", "updates_per_step", "n_times_update"),
+    "target_update_interval": (
+        *("target_update", "target_network_frequency", "target_update_period", "target_update_freq"),
+        *("target_update_frequency", "target_network_update_freq", "tau"),
+    ),
+    "batch_size": ("minibatch_size", "minibatch", "batch"),
+    "epsilon_start": ("exploration_initial_eps", "start_e", "eps_start", "initial_epsilon"),
+    "epsilon_end": (
+        *("exploration_final_eps", "end_e", "eps_end", "final_epsilon", "epsilon_train"),
+        *("eps", "epsilon", "exploration_rate"),
+    ),
+    "epsilon_steps": ("exploration_fraction", "epsilon_decay", "eps_decay", "final_exploration_frames"),
     "quantiles": ("n_quantiles", "num_tau_samples"),
     "eval_interval": ("eval_freq", "evaluation_interval"),
     "eval_episodes": ("n_eval_episodes", "eval_n_runs"),
     "eval_epsilon": ("epsilon_eval",),
+    "eval_episode_limit": ("max_episode_steps", "episode_limit"),
     "log": ("tensorboard", "tensorboard_log", "wandb", "track"),
-    "out": ("output", "output_dir", "log_dir", "logdir", "outdir", "save_dir", "log_folder"),
+    "device": ("cuda", "gpu"),
+    "workers": ("n_jobs", "num_workers", "processes"),
+    "population_agents": ("agents_at_once",),
+    "out": ("output", "output_dir", "log_dir", "logdir", "outdir", "save_dir", "log_folder", "exp_name", "run_name"),
+}
+COMMAND_NAMES = {  # of other commands, if they have none of the above
+    "seeds": ("seed",),
+    "seeds_from": ("seed", "seeds", "first_seed"),
+    "seed": ("seeds", "first_seed", "seeds_from"),
+    "agent": ("agents",),
+    "episodes": ("n_eval_episodes", "eval_episodes"),
+    "episode_limit": ("max_steps", "max_episode_steps", "eval_episode_limit"),
+    "epsilon": ("eps", "eval_epsilon", "epsilon_eval", "exploration_rate", "epsilon_end"),
+    "video": ("output", "out"),
+}
+_SCHEDULE = ", beside --epsilon-start and --epsilon-steps"
+NOTES = {  # what else to know of another name that is ours
+    ("seed", "first_seed"): ", and --seeds 1 makes it one agent",
+    ("seed", "seeds"): ", and is how many there are",
+    ("exploration_fraction", "epsilon_steps"): ", as a number of steps",
+    ("eps", "epsilon_end"): _SCHEDULE,
+    ("epsilon", "epsilon_end"): _SCHEDULE,
+    ("tau", "target_update_interval"): "; the target network is copied, not averaged",
+    ("cuda", "device"): ", as in --device cuda",
+    ("gpu", "device"): ", as in --device cuda",
+}
+INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
+    "n_actions": "the number of actions is that of the environment",
+    "num_envs": "every agent trains in one environment, and --seeds is the number of agents",
+    "n_envs": "every agent trains in one environment, and --seeds is the number of agents",
+    "double": "write --algorithm double-dqn",
+    "double_q": "write --algorithm double-dqn",
+    "dueling": "write --algorithm dueling-dqn",
+    "render": "valueshare play makes a video of a trained agent",
+    "capture_video": "valueshare play makes a video of a trained agent",
 }
 
 
-def canonical_name(other: str) -> str | None:
-    """The setting that another library calls so."""
-    return next((ours for ours, others in OTHER_NAMES.items() if other in others), None)
+def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None:
+    """The setting that another library calls so, among those known; without these, the setting of `train`."""
+    tables = (OTHER_NAMES,) if known is None else (OTHER_NAMES, COMMAND_NAMES)
+    wanted = None if known is None else set(known)
+    found = (ours for table in tables for ours, others in table.items() if other in others)
+    return next((ours for ours in found if wanted is None or ours in wanted), None)
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ class EvaluationOptions:
 
     episodes: int = 100  # per agent
     seeds_from: int = 10_000  # the first environment seed
-    agents: int | Iterable[int] | None = None  # None: all
+    agent: int | Iterable[int] | None = None  # their numbers; None: all
     epsilon: float | None = None  # None: that of the run's evaluations
     episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
     network: NetworkFactory | None = None  # the run's own factory, if it has one
@@ -70,7 +70,7 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
         plan = open_plan(copy.folder)
         check_links(copy.folder)
         with only_writer(copy.folder):
-            chosen = _chosen_agents(copy.folder, plan, options.agents)
+            chosen = _chosen_agents(copy.folder, plan, options.agent)
             fetch_evaluations(copy, plan.agents)  # a damaged file is refused before anything is played
             for spec in plan.populations.values():
                 if not spec.agents.join(chosen, on="agent", how="semi").is_empty():

@@ -44,7 +44,7 @@ class LauncherOptions:
     ray_retries: int = 3
     """How many times a population is resumed from its last checkpoint after its worker is lost."""
     population_agents: int = 0
-    """Most agents per population; 0: all that can share one; on Ray, all that fit into memory."""
+    """Most agents per population; 0: all that can share one, on Ray all that fit into memory, in Atari studies 16."""
     shard: str = ""
     """Shard of the table of agents to run, 1/N to N/N, in its own folder; left out: the whole table."""
 

@@ -109,7 +109,7 @@ class Run:
         *,
         episodes: int = 100,
         seeds_from: int = 10_000,
-        agents: int | Iterable[int] | None = None,
+        agent: int | Iterable[int] | None = None,
         epsilon: float | None = None,
         episode_limit: int | None = None,
         network: NetworkFactory | None = None,
@@ -126,7 +126,7 @@ class Run:
         options = EvaluationOptions(
             episodes=episodes,
             seeds_from=seeds_from,
-            agents=agents,
+            agent=agent,
             epsilon=epsilon,
             episode_limit=episode_limit,
             network=network,

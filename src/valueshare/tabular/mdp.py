@@ -190,6 +190,9 @@ def _make(env_id: str, **options: Any) -> Any:
         with warnings.catch_warnings(action="ignore"):  # an old version's name is reported below
             return gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        if "/" in env_id and ":" not in env_id:
+            hint = f"put its module before its name, like my_package:{env_id}"
+            raise InvalidInput(f"there is no environment {env_id!r}: {hint}") from error
         names = ("gridworld", *PUBLISHED)
         hint = " ".join([suggestion(env_id, names, 1, 0.4), f"tables are known of {', '.join(names)}"]).strip()
         raise InvalidInput(f"unknown environment {env_id!r}: {hint}") from error

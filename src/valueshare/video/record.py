@@ -33,7 +33,7 @@ class Episode(NamedTuple):
 
     score: float
     steps: int
-    ending: str  # game over, time limit, or cut off: by the caller's max_steps
+    ending: str  # game over, time limit, or cut off: by the caller's episode_limit
 
 
 class Video(NamedTuple):
@@ -62,7 +62,7 @@ def play(
     episodes: int = 1,
     seed: int = 0,
     epsilon: float | None = None,
-    max_steps: int | None = None,
+    episode_limit: int | None = None,
     overwrite: bool = False,
     network: NetworkFactory | None = None,
     on_step: Callable[[RolloutStep], None] | None = None,
@@ -70,7 +70,7 @@ def play(
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
     The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
-    evaluations unless given. `max_steps` truncates episodes. `network` is the factory of a run that has its own.
+    evaluations unless given. `episode_limit` truncates episodes. `network` is the factory of a run that has its own.
     `on_step` is called with every step before it is drawn. A line is printed before a module that the run names is
     imported.
     """
@@ -82,7 +82,7 @@ def play(
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
     trained = read_policy(place, agent, network)
-    step_limit(trained, max_steps)  # or refuse, before anything is made
+    step_limit(trained, episode_limit)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
     settings, env = trained.population.settings, trained.population.env
     rendered = make_rendered_env(env, settings.atari_protocol)
@@ -93,7 +93,9 @@ def play(
     def frames() -> Iterator[Frame]:
         nonlocal has_screen
         overlay = None
-        for step in rollout(trained, rendered, episodes=episodes, seed=seed, epsilon=epsilon, max_steps=max_steps):
+        for step in rollout(
+            trained, rendered, episodes=episodes, seed=seed, epsilon=epsilon, episode_limit=episode_limit
+        ):
             if on_step is not None:
                 on_step(step)
             if overlay is None:

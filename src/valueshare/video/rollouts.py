@@ -57,13 +57,13 @@ def values_of(algorithm: Algorithm, outputs: Tensor, k: float) -> Values:
 
 
 def rollout(
-    policy: Policy, env: RenderedEnv, *, episodes: int, seed: int, epsilon: float, max_steps: int | None
+    policy: Policy, env: RenderedEnv, *, episodes: int, seed: int, epsilon: float, episode_limit: int | None
 ) -> Iterator[RolloutStep]:
     """Every step of some episodes; all randomness is a function of `seed`.
 
-    `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the run's evaluations.
+    `episode_limit` cuts episodes short; None: only the environment's own limit does, or that of the run's evaluations.
     """
-    limit, of_environment = step_limit(policy, max_steps)
+    limit, of_environment = step_limit(policy, episode_limit)
     population = policy.population
     algorithm, spec = population.algorithm, population.env
     explore, choose, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
@@ -99,15 +99,17 @@ def rollout(
                 break
 
 
-def step_limit(policy: Policy, max_steps: int | None) -> tuple[int, bool]:
+def step_limit(policy: Policy, episode_limit: int | None) -> tuple[int, bool]:
     """The most steps of an episode, and whether that is the environment's own limit."""
     population = policy.population
     limit = population.settings.eval_episode_limit or population.env.episode_limit
-    if max_steps is not None and max_steps < 1:
-        raise InvalidInput(f"max_steps = {max_steps}: write at least 1, or leave it out")
-    if limit is None and max_steps is None:
-        raise InvalidInput(f"{population.env.name} has no episode limit, so an episode may never end: give --max-steps")
-    if limit is None or (max_steps is not None and max_steps < limit):
-        assert max_steps is not None
-        return max_steps, False
+    if episode_limit is not None and episode_limit < 1:
+        raise InvalidInput(f"episode-limit = {episode_limit}: write at least 1, or leave it out")
+    if limit is None and episode_limit is None:
+        raise InvalidInput(
+            f"{population.env.name} has no episode limit, so an episode may never end: give --episode-limit"
+        )
+    if limit is None or (episode_limit is not None and episode_limit < limit):
+        assert episode_limit is not None
+        return episode_limit, False
     return limit, True

@@ -310,7 +310,7 @@ def test_a_run_can_be_watched(on_ray: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:
-    words = "reproduce atari57 --scale smoke --algorithms dqn dueling-dqn --seeds 2 --steps 120 "
+    words = "reproduce atari57 --scale smoke --algorithm dqn dueling-dqn --seeds 2 --steps 120 "
     words += "--eval-interval 120 --eval-timesteps 100 --replay-capacity 200"
     command = [*words.split(), *on_ray, "--population-agents", "1"]
     code, out, err = cli(*command, "--plan")
@@ -327,7 +327,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         eval_timesteps=100,
         replay_capacity=200,
     )
-    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs.items():
+    for name, plan in atari_study("atari57", options, algorithm=("dqn", "dueling-dqn")).runs.items():
         here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)

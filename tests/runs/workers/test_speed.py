@@ -14,9 +14,9 @@ from valueshare.population.state import Population
 from valueshare.runs.workers import tasks
 
 
-@pytest.mark.parametrize(("place", "groups"), [("auto", 1), ("disk", 2), ("auto", 99)])
+@pytest.mark.parametrize(("place", "groups"), [(None, 1), ("disk", 2), (None, 99)])
 def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, place: Literal["auto", "disk"], groups: int
+    monkeypatch: pytest.MonkeyPatch, place: Literal["disk"] | None, groups: int
 ) -> None:
     engines: list[weakref.ref[Any]] = []
     seen: list[tuple[int, int | None, str | None]] = []
@@ -35,6 +35,6 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
     spec = plan.populations["population-0"]
     rate = tasks.population_speed(spec, "cpu", compiled=False, threads=2, groups=groups)
     assert 0 < rate < 100_000
-    assert seen == [(min(groups, spec.agents.height), 2, None if place == "auto" else "disk")]
+    assert seen == [(min(groups, spec.agents.height), 2, place)]
     gc.collect()
     assert [engine() for engine in engines] == [None]

@@ -1,0 +1,95 @@
+"""An option or a word that a command does not have: one line that says what to write instead."""
+
+import re
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from valueshare.cli import make_app
+from valueshare.population.other_names import OTHER_NAMES
+
+Cli = Callable[..., tuple[int, str, str]]
+
+OTHER_OPTIONS = [  # of Stable-Baselines3, CleanRL and earlier versions, and what train, tabular and a study have for it
+    ("--learning-rate", "--step-size", "--step-size", "--step-size is an option of train"),
+    ("--lr", "--step-size", "--step-size", "--step-size is an option of train"),
+    ("--alpha", "--step-size", "--step-size", "--step-size is an option of train"),
+    ("--step-sizes", "--step-size", "--step-size", "--step-size is an option of train"),
+    ("--gamma", "--discount", "--discount", "--discount is an option of train"),
+    ("--buffer-size", "--replay-capacity", "--replay-capacity is an", "--replay-capacity is an option of train"),
+    ("--memory-size", "--replay-capacity", "--replay-capacity is an", "--replay-capacity is an option of train"),
+    ("--train-freq", "--update-interval", "--update-interval is an", "--update-interval is an option of train"),
+    ("--updates", "--gradient-steps", "--gradient-steps is an", "--gradient-steps is an option of train"),
+    ("--target-update", "--target-update-interval", "is an option of train", "is an option of train"),
+    ("--target-network-frequency", "--target-update-interval", "is an option of train", "is an option of train"),
+    ("--exploration-fraction", "--epsilon-steps here, as a number of steps", "--epsilon-steps is", "is an option of"),
+    ("--eps", "--epsilon-end", "--epsilon here", "--epsilon-end is an option of train"),
+    ("--seed", "--first-seed here, and --seeds 1", "--seeds here, and is how many", "--seeds here, and is how many"),
+    ("--total-timesteps", "--steps", "--steps", "--steps is an option of train"),
+    ("--timesteps", "--steps", "--steps", "--steps is an option of train"),
+    ("--num-envs", "--seeds is the number of agents", "--help has all", "--seeds is the number of agents"),
+    ("--env-id", "--env", "--env", "--env is an option of train"),
+    ("--game", "--env", "--env", "--env is an option of train"),
+    ("--games", "--env", "--env", "--env is an option of train"),
+    ("--algorithms", "--algorithm", "--algorithm", "--algorithm is an option of train"),
+    ("--methods", "--algorithm", "--algorithm", "--algorithm is an option of train"),
+    ("--output", "--out", "--out", "--out"),
+    ("--log-dir", "--out", "--out", "--out"),
+    ("--net-arch", "--hidden", "--hidden is an option of train", "--hidden is an option of train"),
+    ("--batch", "--batch-size", "--batch-size is an option of train", "--batch-size is an option of train"),
+    ("--n-actions", "that of the environment", "--help has all", "that of the environment"),
+    ("--cuda", "--device cuda", "--device is an option of train", "--device cuda"),
+    ("--gpu", "--device cuda", "--device is an option of train", "--device cuda"),
+    ("--agents-at-once", "--population-agents", "is an option of train", "--population-agents"),
+]
+
+
+@pytest.mark.parametrize(("other", "of_train", "of_tabular", "of_study"), OTHER_OPTIONS)
+def test_an_option_of_another_library_is_named_as_ours(
+    other: str, of_train: str, of_tabular: str, of_study: str, cli: Cli
+) -> None:
+    for command, hint in (
+        ("train --env A", of_train),
+        ("tabular", of_tabular),
+        ("reproduce lunarlander", of_study),
+    ):
+        code, said, complaint = cli(*command.split(), other, "1")
+        assert (code, said, complaint.count("\n")) == (2, "", 1)
+        refusal, _, advice = complaint.partition(": ")[2].partition(": ")
+        assert refusal == f"{command.removesuffix(' --env A')} has no option {other}"
+        assert re.search(rf"{hint}\b", advice), complaint
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (
+            "play r --agent 0 --video a.gif --max-steps 3",
+            "play has no option --max-steps: it is called --episode-limit here",
+        ),
+        ("evaluate r --agents 3", "evaluate has no option --agents: it is called --agent here"),
+        ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
+        ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),
+        ("extend r --steps 5 --lr 1", "a run is extended with its own settings: leave out --lr"),
+        ("train CartPole-v1", "--env is missing: write --env CartPole-v1"),
+        ("train 'My game' --steps 5", "--env is missing: write --env 'My game'"),
+        ("tabular FrozenLake-v1 --seeds 3", "tabular takes no 'FrozenLake-v1': write --env FrozenLake-v1"),
+        ("tabular --env FrozenLake-v1 Taxi-v4", "tabular takes no 'Taxi-v4': --env takes one value"),
+        ("reproduce atari57 Pong", "reproduce atari57 takes no 'Pong': write --env Pong"),
+        (
+            "tabular --env a/B-v0",
+            "there is no environment 'a/B-v0': put its module before its name, like my_package:a/B-v0",
+        ),
+    ],
+)
+def test_what_to_write_instead(command: str, complaint: str, cli: Cli) -> None:
+    assert tuple(cli(*shlex.split(command))) == (2, "", f"valueshare: {complaint}\n")
+
+
+def test_names_of_other_libraries_lead_to_options_of_train() -> None:
+    options = {name for one in make_app()["train"].assemble_argument_collection() for name in one.names}
+    others = [name for names in OTHER_NAMES.values() for name in names]
+    assert {f"--{name.replace('_', '-')}" for name in OTHER_NAMES} <= options
+    assert len(others) == len(set(others))
+    assert not options & {f"--{name.replace('_', '-')}" for name in others}
