@@ -1,5 +1,6 @@
 """Running out of memory ends a command with one line, whoever says it and wherever it happens."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,3 +69,45 @@ def test_results_are_refused_within_a_limit_of_the_address_space(tmp_path: Path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "big.csv would take 9.6 GB of memory" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["big.csv"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.parametrize("megabytes", [300, 500, 700])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version"],
+        ["train", "--plan", "--env", "CartPole-v1"],
+        ["tabular", "--env", "FrozenLake-v1", "--out", "out"],
+        ["reproduce", "gridworld", "--scale", "smoke", "--out", "out"],
+        ["report", "nothing"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_libraries_that_do_not_fit_into_the_address_space(words: list[str], megabytes: int, tmp_path: Path) -> None:
+    """Some fail with errors of their own, and Polars' allocator with thousands of lines: one line says it."""
+    limit = megabytes * 10**6
+    program = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit})); "
+    program += "runpy.run_module('valueshare', run_name='__main__', alter_sys=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == (done.returncode > 0), done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    def fail() -> None:
+        raise OSError("no libllvmlite.so\nbecause")
+
+    monkeypatch.setitem(command_line.COMMANDS, "bench import", fail)
+    assert cli("bench", "import")[1:] == ("", "valueshare: no libllvmlite.so\\nbecause\n")
+    monkeypatch.setattr(command_line, "has_small_address_space", lambda: True)
+    assert cli("bench", "import")[1:] == ("", f"valueshare: {command_line.NO_ADDRESSES} (no libllvmlite.so)\n")

@@ -19,8 +19,12 @@ import io
 import logging
 import signal
 import threading
+import warnings
 from contextlib import suppress
 
+from valueshare.errors import printable
+from valueshare.host_memory import has_small_address_space, is_out_of_memory
+from valueshare.printing import print_line
 from valueshare.signals import (
     INTERRUPTED,
     PAGE_THREAD,
@@ -31,6 +35,13 @@ from valueshare.signals import (
 )
 
 ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is not a run
+
+
+class _OneLine(logging.Formatter):
+    """Warnings as lines of printable characters: they name files, and say what is in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def run() -> None:
@@ -44,21 +55,21 @@ def run() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another
+        if has_small_address_space():
+            _silence_libraries()
         try:
             from valueshare.cli import main
-        except (ImportError, MemoryError) as error:
-            from valueshare.host_memory import is_out_of_memory
-
-            if not is_out_of_memory(error):
+        except Exception as error:
+            if not (is_out_of_memory(error) or has_small_address_space()):
                 raise
-            print("valueshare: there is no memory to load its libraries", file=sys.stderr)
+            print_line("valueshare: there is no memory to load its libraries", error=True)
             sys.exit(1)
     end = raise_on_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
-    warnings, logger = logging.StreamHandler(), logging.getLogger("valueshare")
-    warnings.setFormatter(logging.Formatter("valueshare: %(message)s"))  # like the line of an error
-    logger.addHandler(warnings)
+    handler, logger = logging.StreamHandler(), logging.getLogger("valueshare")
+    handler.setFormatter(_OneLine("valueshare: %(message)s"))  # like the line of an error
+    logger.addHandler(handler)
     try:
         main()
     except SystemExit as ended:
@@ -67,9 +78,16 @@ def run() -> None:
         _exit_if_page_is_being_built(exit_code)
         raise
     finally:
-        logger.removeHandler(warnings)
+        logger.removeHandler(handler)
     exit_code_on_signal(0)
     _exit_if_page_is_being_built(0)
+
+
+def _silence_libraries() -> None:
+    """The one line of an error is enough: Polars' allocator would print thousands, and others warn."""
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "background_thread:false")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
 
 
 def _exit_if_page_is_being_built(exit_code: int) -> None:

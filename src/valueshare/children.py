@@ -135,7 +135,7 @@ def serve(work: Callable[[str], object], on_message: Callable[[str], None] = lam
         else:
             traceback.print_exc()
     if code:
-        print(json.dumps({"reason": reason, "errno": error_number}))
+        print(json.dumps({"reason": reason, "errno": error_number}))  # noqa: T201 (for the parent)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # so that libraries cannot change the result at exit

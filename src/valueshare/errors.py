@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 OTHER_OUT = "choose another --out (from Python: out=)"
+MAX_LINE = 4_000  # characters of one line: a path of the system can be as long
 
 
 class InvalidInput(ValueError):
@@ -16,6 +17,10 @@ class InvalidInput(ValueError):
     The command line prints it as one line and exits with 2. What is raised besides `EnvironmentFailed` and
     `CallbackFailed` is a defect of this package or of the machine, and keeps its traceback.
     """
+
+    def __str__(self) -> str:
+        """The message; parts of it may come from anybody's file, and Python prints it too."""
+        return printable(super().__str__())
 
 
 class InvalidSetting(InvalidInput):
@@ -42,6 +47,24 @@ def environment_failed(name: str, doing: str, error: BaseException) -> Environme
 def callback_failed(name: str, error: BaseException) -> CallbackFailed:
     """An exception of a callback in one line: which, and where."""
     return CallbackFailed(f"the callback {name} raised {_exception_text(error)}")
+
+
+def printable(text: str, limit: int = MAX_LINE) -> str:
+    """Text that a terminal shows as it is, in one line; of more than `limit` characters, the middle is left out.
+
+    Control characters, line breaks, marks that change the direction of text and characters without a width are
+    written as escapes, like \\x1b.
+    """
+    if text.isprintable() and len(text) <= limit:
+        return text
+    characters = _shortened(text, limit)
+    escaped = (one if one.isprintable() else one.encode("unicode_escape").decode() for one in characters)
+    return _shortened("".join(escaped), limit)
+
+
+def _shortened(text: str, limit: int) -> str:
+    half = (limit - 5) // 2
+    return text if len(text) <= limit else f"{text[:half]} ... {text[-half:]}"
 
 
 def one_line(error: object) -> str:

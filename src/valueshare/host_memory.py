@@ -11,6 +11,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+MIN_ADDRESSES = 2 * 10**9  # PyTorch, LLVM and Polars with their threads take half of it, on two cores
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h
 # Where control groups are mounted, their files with the limit and the usage, and the field of droppable pages.
 _CGROUP_V1 = "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
@@ -75,6 +76,12 @@ def keep_freed_memory() -> None:
                 ctypes.CDLL(None).mallopt(parameter, value)
 
 
+def has_small_address_space() -> bool:
+    """Whether the limit of the address space is so low that libraries fail while they load, each in its own way."""
+    limit = _address_limit()
+    return limit is not None and limit < MIN_ADDRESSES
+
+
 def is_address_limited() -> bool:
     """Whether a limit of the address space is the narrowest one."""
     left = _left_of_addresses()
@@ -93,7 +100,10 @@ def check_free_memory(what: str, needed: int, advice: str) -> None:
     """Refuse, in one line, what needs more memory than is free."""
     free = free_bytes()
     if free is not None and needed > free:
-        raise InvalidInput(f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}")
+        limit = ", or raise the limit of the address space (ulimit -v)" if is_address_limited() else ""
+        raise InvalidInput(
+            f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}{limit}"
+        )
 
 
 def byte_count(name: str, size: int | str) -> int:
@@ -163,16 +173,25 @@ def _left_in_group(root: Path = Path("/")) -> int | None:
     return min(left, default=None)
 
 
-def _left_of_addresses() -> int | None:
-    """Addresses left within a limit (ulimit -v, prlimit --as); None where there is none."""
+def _address_limit() -> int | None:
+    """The limit of the address space in bytes; None where there is none."""
     try:
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit == resource.RLIM_INFINITY:
-            return None
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError, ValueError):
+        return None
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _left_of_addresses() -> int | None:
+    """Addresses left within a limit (ulimit -v, prlimit --as); None where there is none."""
+    limit = _address_limit()
+    if limit is None:
+        return None
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
         return None
     # Threads reserve addresses, for a stack and a heap each, of which they use little.
     reserved = 256 * 2**20 + 160 * 2**20 * available_cores()

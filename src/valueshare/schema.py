@@ -21,6 +21,11 @@ FORMAT = 4  # run-folder format; others, which had other names for settings and 
 MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
+# As Gymnasium registers them, with the module before a colon that it imports; ours have -bins7x7 behind them.
+ENV_NAME = r"\A[\w.:/-]{1,200}\Z"
+EnvName = Annotated[str, Meta(pattern=ENV_NAME)]
+Version = Annotated[str, Meta(pattern=r"\A[\w.+!-]{1,100}\Z")]
+FunctionName = Annotated[str, Meta(pattern=r"\A[\w.<>-]{1,1000}\Z")]  # with its module: mine.make.<locals>.<lambda>
 Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,3})?\Z")]
 Shard = Annotated[str, Meta(pattern=r"\A[0-9]{1,9}/[0-9]{1,9}\Z")]
 PopulationName = Annotated[str, Meta(pattern=r"\Apopulation-[0-9]{1,9}\Z")]
@@ -35,8 +40,8 @@ T = TypeVar("T")
 class StoredProtocol(Struct, frozen=True, forbid_unknown_fields=True):
     """An Atari protocol by name, with the digest of its settings."""
 
-    name: str
-    digest: str
+    name: FileName
+    digest: Annotated[str, Meta(pattern=r"\A[0-9a-f]{12}\Z")]
 
 
 class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,27 +49,32 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     format: Positive
     kind: Literal["training"]
-    valueshare: str
-    settings: dict[str, dict[str, Any]]  # by environment
-    backends: dict[str, Literal["ale", "envpool", "gymnasium", "numba", "jax"]]  # by environment
+    valueshare: Version
+    settings: dict[EnvName, dict[str, Any]]  # by environment
+    backends: dict[EnvName, Literal["ale", "envpool", "gymnasium", "numba", "jax"]]  # by environment
     device: Device
     compile: bool
-    network: str | None
+    network: FunctionName | None
     agents: Digest
-    families: dict[str, str] = {}
+    families: dict[EnvName, EnvName] = {}
     chunks: dict[PopulationName, Positive] = {}
     shard: Shard | None = None
-    protocols: dict[str, StoredProtocol] = {}
-    actions: dict[str, Positive] = {}  # by environment
-    extended_from: dict[str, list[Positive]] = {}  # by environment: earlier numbers of steps, ascending
+    protocols: dict[EnvName, StoredProtocol] = {}
+    actions: dict[EnvName, Positive] = {}  # by environment
+    extended_from: dict[EnvName, list[Positive]] = {}  # by environment: earlier numbers of steps, ascending
 
     def __post_init__(self) -> None:
         if not self.settings or self.settings.keys() != self.backends.keys():
             raise ValueError("settings and backends must name the same environments")
-        # A family has the name of one of its environments, which may be in another shard.
-        for what in ("families", "actions", "extended_from"):
+        for what in ("families", "protocols", "actions", "extended_from"):
             if not getattr(self, what).keys() <= self.settings.keys():
                 raise ValueError(f"{what} must name environments of the run")
+        # A family has the name of one of its environments, which may be in another shard.
+        if self.shard is None and not set(self.families.values()) <= self.settings.keys():
+            raise ValueError("families must name environments of the run")
+        number, count = map(int, (self.shard or "1/1").split("/"))
+        if not 1 <= number <= count:
+            raise ValueError(f"shard {self.shard}: shards are counted from 1")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):

@@ -94,7 +94,8 @@ def _convert_item(declared: Setting, value: Any) -> Any:
         value = as_int(name, value) if kind is int else as_float(name, value)
         _check_range(declared, value)
     elif kind is bool:
-        if value not in (True, False):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's True is none
+        if is_number or value not in (True, False):
             raise InvalidSetting(f"{name} = {value!r}: write True or False")
         value = bool(value)
     elif kind is str:
@@ -125,14 +126,14 @@ def as_int(name: str, value: Any) -> int:
         count = int(value)
     except (TypeError, ValueError, OverflowError):
         count = None
-    if count is None or count != value:
+    if count is None or count != value or isinstance(value, bool):
         raise InvalidSetting(f"{name} = {value!r}: write a whole number")
     return count
 
 
 def as_float(name: str, value: Any) -> float:
     """A number as a float, NumPy's too; strings are rejected."""
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise InvalidSetting(f"{name} = {value!r}: write a number")
     return float(value)
 

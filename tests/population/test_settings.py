@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from cyclopts import App
 
@@ -51,6 +52,10 @@ class Example:
         ("count", 1.5, "count = 1.5: write a whole number"),
         ("count", "1", "count = '1': write a whole number"),
         ("count", None, "count = None: write a whole number"),
+        ("count", True, "count = True: write a whole number"),
+        ("share", False, "share = False: write a number"),
+        ("flag", 1, "flag = 1: write True or False"),
+        ("flag", 0.0, "flag = 0.0: write True or False"),
         ("share", -0.1, "share = -0.1: write a number >= 0"),
         ("share", 1, "share = 1.0: write a number < 1"),
         ("share", float("nan"), "share = nan: write a finite number"),
@@ -74,7 +79,7 @@ def test_a_value_out_of_range_is_refused(name: str, value: Any, message: str) ->
 
 
 def test_values_have_their_declared_type() -> None:
-    example = Example(count=1e3, share=0, flag=1, widths=[3.0], pair=[1, 2])  # type: ignore[arg-type]
+    example = Example(count=1e3, share=0, flag=np.True_, widths=[3.0], pair=[1, 2])  # type: ignore[arg-type]
     assert example == Example(1000, 0.0, flag=True, widths=(3,), pair=(1.0, 2.0))
     found = (example.count, example.share, example.flag, *example.widths, *example.pair)
     assert [type(value) for value in found] == [int, float, bool, int, float, float]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from valueshare import InvalidInput, gridworld, sweep
-from valueshare.experiments.studies import TabularStudy
+from valueshare.experiments.studies import TabularStudy, check_memory
 from valueshare.tabular.rules import ALGORITHMS
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -26,7 +26,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("options", "message"), BAD)
 def test_refused_in_the_same_words(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as of_study:
-        TabularStudy(**options)
+        check_memory([TabularStudy(**options)])
     with pytest.raises(InvalidInput) as of_sweep:
         sweep(gridworld(), **options)
     assert message in str(of_study.value)

@@ -4,6 +4,7 @@ import json
 import sys
 from typing import NamedTuple
 
+from valueshare.printing import print_line
 from valueshare.runs.provenance import library_versions, machine_line
 
 
@@ -30,23 +31,24 @@ class Output:
         """A line of text beside the rows."""
         self._lines.append(line)
         if not self.as_json:
-            print(line, flush=True)
+            print_line(line)
 
     def add(self, row: Row) -> None:
         if not self.rows and not self.as_json:
-            print(_columns("part", "time", f"{self.unit}/s", "of limit", "limit; notes"), flush=True)
+            print_line(_columns("part", "time", f"{self.unit}/s", "of limit", "limit; notes"))
         self.rows.append(row)
         if not self.as_json:
-            print(shown(row), flush=True)
+            print_line(shown(row))
 
     def end(self, device: str = "cpu") -> None:
         """The machine and the versions, below the rows."""
         if not self.as_json:
-            print(versions_line(device), flush=True)
+            print_line(versions_line(device))
             return
         benchmark = {"benchmark": self.name, "unit": self.unit, "description": self._lines}
         rows = [row._asdict() for row in self.rows]
-        print(json.dumps({**benchmark, "rows": rows, "machine": machine(device), "versions": versions()}, indent=1))
+        about = {"machine": machine(device), "versions": versions()}
+        print_line(*json.dumps({**benchmark, "rows": rows, **about}, indent=1).splitlines())
 
 
 def shown(row: Row) -> str:

@@ -32,10 +32,11 @@ from valueshare.cli.reproduce import (
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import extend, resume, train
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
-from valueshare.host_memory import is_out_of_memory
+from valueshare.host_memory import has_small_address_space, is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
 RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
+NO_ADDRESSES = "the address space is too small for its libraries: raise its limit (ulimit -v)"
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
@@ -87,13 +88,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output has gone, as after `| head -1`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
-        # For example a full disk. Half-written folders have been removed on the way here.
-        exit_with(str(error.strerror or error), 1)
     except BaseException as error:  # some libraries' own are not an `Exception`
-        if not is_out_of_memory(error):
-            raise
-        exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
+        if isinstance(error, OSError) and error.strerror:
+            # For example a full disk. Half-written folders have been removed on the way here.
+            exit_with(error.strerror, 1)
+        if is_out_of_memory(error):
+            exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
+        if isinstance(error, Exception) and has_small_address_space():
+            exit_with(f"{NO_ADDRESSES} ({first_line(error)})", 1)
+        if isinstance(error, OSError):
+            exit_with(str(error), 1)
+        raise
 
 
 def make_app() -> App:

@@ -15,6 +15,7 @@ from cyclopts import Group, Parameter
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT, SETTINGS
+from valueshare.printing import print_line
 from valueshare.runs.directory import TEMP_PREFIX, remove_temp_folders
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
@@ -97,7 +98,7 @@ def with_options(error: InvalidInput) -> str:
 
 def exit_with(line: str, code: int) -> NoReturn:
     """End the command with one line and an exit code."""
-    print(f"valueshare: {line}", file=sys.stderr)
+    print_line(f"valueshare: {line}", error=True)
     sys.exit(code)
 
 

@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
 from valueshare.cli.running import require_training
+from valueshare.printing import print_line
 from valueshare.signals import stop_on_signals
 
 
@@ -51,5 +52,5 @@ def evaluate(
             on_step=stop.raise_if_requested,
         )
         played = evaluate_run(location, options)
-        print("\n".join(evaluation_lines(played.agents, played.episodes)))
-        print(f"episodes: {location / EVALUATIONS}")
+        print_line(*evaluation_lines(played.agents, played.episodes))
+        print_line(f"episodes: {location / EVALUATIONS}")

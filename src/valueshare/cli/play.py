@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from valueshare.cli.running import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.printing import print_line
 from valueshare.signals import stop_on_signals
 
 
@@ -59,15 +60,15 @@ def play(
 
     for number, episode in enumerate(played.episodes, start=1):
         steps = f"{pluralize(episode.steps, 'step')}, {episode.ending}"
-        print(f"episode {number}: score {score_text(episode.score)}, {steps}")
+        print_line(f"episode {number}: score {score_text(episode.score)}, {steps}")
     if len(played.episodes) > 1:
         mean = sum(episode.score for episode in played.episodes) / len(played.episodes)
-        print(f"mean score {score_text(mean)} of {len(played.episodes)} episodes")
+        print_line(f"mean score {score_text(mean)} of {len(played.episodes)} episodes")
     if not played.has_screen:
-        print("note: this environment cannot be rendered here: its observations are drawn instead")
+        print_line("note: this environment cannot be rendered here: its observations are drawn instead")
     recorded = played.video
     size = recorded.path.stat().st_size / 1e6
-    print(
+    print_line(
         f"{recorded.path}: {pluralize(recorded.frames, 'frame')}, {recorded.width}x{recorded.height}, "
         f"{recorded.rate:g} frames per second, {size:.1f} MB"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.running import set_passive_omp_wait
 from valueshare.errors import InvalidInput
+from valueshare.printing import print_line
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
 from valueshare.text import FINAL_SCORE, pluralize
@@ -63,19 +64,19 @@ def report(
 def print_written(written: "Written", folder: Location) -> None:
     """Verdict, files and notes of a report; `folder` is where its user finds it."""
     for sentence in written.verdict:
-        print(sentence)
-    print(f"{folder / 'figures'}: {', '.join(written.figures)}")
+        print_line(sentence)
+    print_line(f"{folder / 'figures'}: {', '.join(written.figures)}")
     if written.scores:
         final = f"final scores ({FINAL_SCORE}) as LaTeX, Markdown and CSV"
-        print(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
-    print(f"{folder / 'report.html'}: all of it as one page, with notes on how to read it")
+        print_line(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
+    print_line(f"{folder / 'report.html'}: all of it as one page, with notes on how to read it")
     for note in written.notes:
         if note not in written.verdict:
-            print(f"note: {note}")
+            print_line(f"note: {note}")
     if written.left_out:
         verb = "needs" if len(written.left_out) == 1 else "need"
         count = pluralize(len(written.left_out), "other figure")
-        print(f"{count} {verb} other results; report.json lists what each needs")
+        print_line(f"{count} {verb} other results; report.json lists what each needs")
 
 
 def best(
@@ -110,9 +111,9 @@ def best(
         notes = [copies.replace_paths(note) for note in results.notes]
     winners = winning_settings(with_runs_apart(with_k(results.table), results.about), metric, resamples=resamples)
     notes += check_halves(winners)
-    print("\n".join(winner_lines(winners, metric)))
+    print_line(*winner_lines(winners, metric))
     for note in notes:
-        print(f"note: {note}")
+        print_line(f"note: {note}")
 
 
 def watch(
@@ -149,13 +150,13 @@ def watch(
         follower_thread = Thread(target=follower.follow, name=PAGE_THREAD, args=(stop,), daemon=True)
         follower_thread.start()
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        print(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
+        print_line(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it")
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             stop.set()
             follower_thread.join(timeout=2)
-            print("stopped", file=sys.stderr)
+            print_line("stopped", error=True)
         finally:
             stop.set()
 
@@ -178,14 +179,14 @@ def paper_table(
     shown = "human_normalized" if human_normalized else "score"
     wide = long.pivot(on="algorithm", index="game", values=shown)
     if format == "csv":
-        print(csv_text(wide), end="")
+        print_line(*csv_text(wide).splitlines())
         return
-    print("\n".join(_paper_table_lines(long, wide, decimals=2 if human_normalized else 1)))
-    print()
+    print_line(*_paper_table_lines(long, wide, decimals=2 if human_normalized else 1))
+    print_line("")
     kind = "Human-normalized scores" if human_normalized else "Scores"
-    print(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
-    print("IQM: interquartile mean, over the 57 games, of human-normalized scores.")
-    print(scores.BASELINES)
+    print_line(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
+    print_line("IQM: interquartile mean, over the 57 games, of human-normalized scores.")
+    print_line(scores.BASELINES)
 
 
 def _paper_table_lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:

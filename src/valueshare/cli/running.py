@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -12,6 +11,7 @@ from valueshare.cli.arguments import exit_with
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
+from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, exit_during_import
@@ -30,7 +30,7 @@ def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str]
     from valueshare import starting
 
     for line in starting.plan_lines(plan, execution, about):
-        print(line, flush=True)
+        print_line(line)
 
 
 def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False) -> int:
@@ -56,9 +56,9 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         exit_with(f"{error.strerror or error}; {advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
-            print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
+            print_line(f"valueshare: {name} failed: {reason}", error=True)
         count = pluralize(len(run.failures), "population")
-        print(f"valueshare: {count} failed; the others are finished; {advice}", file=sys.stderr)
+        print_line(f"valueshare: {count} failed; the others are finished; {advice}", error=True)
         return FAILED
     if run is None or not run.finished:
         if not _run_exists(folder):
@@ -67,7 +67,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
     from valueshare.starting import summary
 
-    print("\n".join(summary(run)))
+    print_line(*summary(run))
     return 0
 
 

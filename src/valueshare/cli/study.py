@@ -15,6 +15,7 @@ from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, 
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
+from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import stop_on_signals
@@ -84,7 +85,7 @@ def reproduce(
         )
         if announce:
             for line in study_lines(study, running, study_runs, execution):
-                print(line, flush=True)
+                print_line(line)
         elif running.plan:
             for run in study_runs:
                 print_plan(run.plan, execution)
@@ -99,7 +100,7 @@ def reproduce(
     if code:
         sys.exit(code)
     if launcher.shard:
-        print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
+        print_line(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
         return
     with synced_folder(location / "report") as report_folder:
         written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)

@@ -15,10 +15,12 @@ from valueshare.experiments.studies import (
     ActionsScale,
     Scale,
     TabularStudy,
+    check_memory,
     gridworld_actions_studies,
     gridworld_studies,
     results_config,
 )
+from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions, Shard, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.text import option_words, plain_numbers, pluralize
@@ -119,6 +121,7 @@ def _run(
     studies: Sequence[TabularStudy], given: str, command: str, options: SweepLauncher, *, plan: bool, overwrite: bool
 ) -> None:
     """Run the studies and report them, or run one shard of their grid in a separate folder."""
+    check_memory(studies)
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
@@ -133,19 +136,20 @@ def _run(
     out, config = shard_folder(location, shard), results_config(studies, launcher.shard)
     if plan:
         study_mdp(studies[0])  # an unknown environment is refused
-        print("\n".join(_plan_lines(studies, timesteps, shard, out)))
+        print_line(*_plan_lines(studies, timesteps, shard, out))
         return
     with synced_folder(out) as here:
         remove_staging_folders(here)
         if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
-            print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
+            there = "this shard is" if shard else "these results are"
+            print_line(f"{there} there already (--overwrite runs again): {out}")
         else:
             study_mdp(studies[0])  # an unknown environment is refused before anything is written
             runs = sum(study.timesteps // study.steps for study in studies)
             count = f"{timesteps:,} timesteps"
             try:
                 with results_folder(here, config, overwrite=overwrite) as folder:
-                    print(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
+                    print_line(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
                     write_records(table, folder, seconds, command=full_command)
@@ -153,10 +157,10 @@ def _run(
                 raise KeyboardInterrupt("nothing was written") from end
             except OSError as error:
                 raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
-            print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
+            print_line(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
-        print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
+        print_line(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
     else:
         print_written(written, out / "report")
 

@@ -32,6 +32,7 @@ from valueshare.cli.running import command_line, print_plan, require_training, r
 from valueshare.errors import InvalidInput
 from valueshare.population.other_names import check_known
 from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
+from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count
@@ -112,7 +113,7 @@ def train(
             try:
                 starting.check_plan(run_plan, folder, execution)
             except InvalidInput as refusal:
-                print(f"note: {with_options(refusal)}")
+                print_line(f"note: {with_options(refusal)}")
             return
         explicit_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **overrides, "device": explicit_device, "compile": compile}
@@ -196,6 +197,6 @@ def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions,
     if launcher.shard:
         return
     run = shlex.quote(str(folder))
-    print(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
+    print_line(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
     if isinstance(folder, Path):
-        print(f"      valueshare play {run} --agent 0 --video agent.mp4")
+        print_line(f"      valueshare play {run} --agent 0 --video agent.mp4")

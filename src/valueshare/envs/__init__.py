@@ -1,5 +1,6 @@
 """Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_n
 from valueshare.envs.minatar import MINATAR_GAMES, is_minatar, minatar_names, minatar_spec
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
+from valueshare.printing import print_line
+from valueshare.schema import ENV_NAME
 from valueshare.text import suggestion
 
 __all__ = [
@@ -113,7 +116,7 @@ def announce_imports(env_ids: Iterable[str]) -> None:
     """Print a line for each environment whose name makes Gymnasium import a module, which is code."""
     for name in dict.fromkeys(env_ids):
         if ":" in name:
-            print(f"importing {name.partition(':')[0]} for {name}", flush=True)
+            print_line(f"importing {name.partition(':')[0]} for {name}")
 
 
 def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None) -> Backend:
@@ -136,6 +139,7 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
     plain = split_bins(env_id).env_id
+    is_valid = re.match(ENV_NAME, env_id) is not None  # else it is of no environment, and its module is not imported
     has_envpool = find_spec("envpool") is not None
     candidates: dict[Backend, tuple[bool, str, Callable[[], list[str]]]] = {  # whether to try it, name, known names
         "numba": (is_minatar(env_id), env_id, minatar_names),
@@ -147,9 +151,9 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     for candidate, (is_possible, name, known_names) in candidates.items():
         if backend == candidate or (backend is None and is_possible):
             names[candidate] = known_names()
-            if name in names[candidate]:
+            if is_valid and name in names[candidate]:
                 return candidate
-    if "gymnasium" in names and ":" in plain:  # module:Name-v0: Gymnasium imports the module, which registers it
+    if is_valid and "gymnasium" in names and ":" in plain:  # module:Name-v0: the module, once imported, registers it
         return "gymnasium"
     hint = _similar_names(env_id, plain, names) if backend is None else _nearest(plain, names)
     raise InvalidInput(f"there is no environment {env_id!r}: {hint}")

@@ -1,6 +1,7 @@
 """The tabular studies as data, with the paper's settings."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
@@ -10,6 +11,7 @@ from msgspec import Meta, Struct
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import parse_shard
+from valueshare.schema import ENV_NAME
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -70,10 +72,11 @@ class TabularStudy:
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
     def __post_init__(self) -> None:
+        if not re.match(ENV_NAME, self.env):
+            raise InvalidInput(f"unknown environment {self.env[:200]!r}: a name has letters, digits and . : / _ - only")
         check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
-        check_rows(self.rows)
         if any(not 0 < regime <= self.steps for regime in self.regimes):
             raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
         if not 0.0 <= self.discount <= 1.0:
@@ -115,6 +118,12 @@ class TabularStudy:
         return asdict(self) | {"regimes": self.record_steps, "measure": self.measured}
 
 
+def check_memory(studies: Sequence[TabularStudy]) -> None:
+    """Refuse studies whose results do not fit into memory, before anything of them is made."""
+    for study in studies:
+        check_rows(study.rows)
+
+
 def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:
     """The `config.json` of a results folder: everything that determines the results."""
     values = {"valueshare": __version__, "kind": KIND, "studies": [study.settings() for study in studies]}
@@ -129,6 +138,7 @@ class TabularConfig(Struct, frozen=True):
     shard: str | None = None
 
     def __post_init__(self) -> None:
+        check_memory(self.studies)
         if self.shard is not None:
             parse_shard(self.shard)
 

@@ -21,6 +21,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
+from valueshare.errors import printable
 from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, RUN_KEY, plain_of, split_settings
 from valueshare.report.notes import short_names
@@ -204,7 +205,7 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     # A space would end the name of a run within that of an algorithm, and a comma that of one to --compare.
     plain: dict[str, str] = {}
     for folder, name in names.items():
-        short = re.sub(r"[\s,]+", "_", name)
+        short = re.sub(r"[\s,]+", "_", printable(name, 200))
         plain[folder] = next(
             other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in plain.values()
         )

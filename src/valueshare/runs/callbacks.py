@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput, callback_failed, first_line
+from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
 
 KEY = "callbacks"  # in provenance.json
@@ -51,7 +52,7 @@ def resumed_callbacks(
         for name in names:
             _check_name(name)
         for name in names:
-            print(f"importing {name.partition(':')[0]} for the callback {name}", flush=True)
+            print_line(f"importing {name.partition(':')[0]} for the callback {name}")
     return resolve_callbacks(callbacks)
 
 

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from valueshare.errors import printable
 from valueshare.integers import round_up
 from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
@@ -165,8 +166,8 @@ class Display:
         rows = variant_scores(self._agents, self._records).to_dicts()
         for row in rows[:VARIANTS_SHOWN]:
             table.add_row(
-                row["env"],
-                " ".join([row["algorithm"], *variant_settings(row)]),
+                Text(printable(row["env"])),
+                Text(printable(" ".join([row["algorithm"], *variant_settings(row)]))),
                 f"{row['k']:g}",
                 f"{row['agents']:,}",
                 "-" if row["step"] is None else f"{row['step']:,}",
@@ -176,7 +177,7 @@ class Display:
         hidden = len(rows) - VARIANTS_SHOWN
         bar = Table.grid(expand=True)  # a bar alone does not end its line
         bar.add_row(ProgressBar(total=self._total(), completed=self._done()))
-        return Group(bar, Text(self.line()), table, Text(f"and {hidden} more" if hidden > 0 else ""))
+        return Group(bar, Text(printable(self.line())), table, Text(f"and {hidden} more" if hidden > 0 else ""))
 
     def _total(self) -> int:
         return sum(spec.agent_steps for spec in self._specs.values())
@@ -186,6 +187,6 @@ class Display:
 
 
 def print_lines(console: Console, *lines: str) -> None:
-    """Print lines as they are, whatever the width of the terminal."""
+    """Print lines, whatever the width of the terminal."""
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)

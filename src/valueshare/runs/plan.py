@@ -17,6 +17,7 @@ from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.integers import ceil_div
 from valueshare.population.agents import check_table, populations, table_digest
+from valueshare.population.run_config import check_agents, checked_config
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
@@ -103,11 +104,12 @@ def config(plan: Plan) -> dict[str, Any]:
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
     """The plan that config.json describes, with every value checked."""
-    stored = validate_as(values, TrainingConfig)
+    stored, settings = checked_config(values)
     check_table(agents)
+    check_agents(stored, agents)
     plan = Plan(
         agents=agents,
-        settings={e: TrainingSettings.from_json(s) for e, s in stored.settings.items()},
+        settings=settings,
         backends=dict(stored.backends),
         device=stored.device,
         compiled=stored.compile,
@@ -115,12 +117,6 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         **{name: getattr(stored, name) for name in OPTIONAL},
         extended_from={env: tuple(steps) for env, steps in stored.extended_from.items()},
     )
-    if unknown := set(agents["env"]) - plan.settings.keys():
-        raise Invalid(f"there are no settings of {', '.join(sorted(unknown))}")
-    for env, earlier in plan.extended_from.items():
-        steps = [*earlier, plan.settings[env].steps]
-        if not earlier or sorted(set(steps)) != steps:
-            raise Invalid(f"extended_from of {env} does not grow to its steps")
     for name, count in plan.chunks.items():
         unsplit = plan.unsplit_populations.get(name)
         height = unsplit.agents.height if unsplit else 0

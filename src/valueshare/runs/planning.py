@@ -1,6 +1,7 @@
 """Makes plans from options: presets by environment, any setting replaced, lists crossed."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -199,4 +200,4 @@ def _factory_name(network: NetworkFactory) -> str:
             "makes one agent's module"
         )
     name = getattr(network, "__qualname__", type(network).__qualname__)
-    return f"{network.__module__}.{name}"
+    return re.sub(r"[^\w.<>-]", "_", f"{network.__module__}.{name}")[:1_000]  # a `FunctionName`

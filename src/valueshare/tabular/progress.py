@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from valueshare.printing import print_line
+
 LINE_SECONDS = 10.0  # between lines where there is no terminal; most sweeps are done sooner
 
 Advance = Callable[[int], None]  # reports how many more timesteps, or other units, are done
@@ -17,7 +19,7 @@ def shown_progress(total: int, shown: bool, *, doing: str = "learning", unit: st
     if not shown or not sys.stdout:
         yield lambda _: None
     elif not sys.stdout.isatty():
-        yield lines(total, lambda line: print(line, flush=True), time.monotonic, unit)
+        yield lines(total, print_line, time.monotonic, unit)
     else:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 

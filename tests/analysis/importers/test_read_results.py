@@ -37,7 +37,7 @@ def run_folder(folder: Path, *, steps: int = 20, seeds: int = 2, **settings: Any
         pl.DataFrame(
             {"agent": range(seeds), "step": [step] * seeds, "score": scores, "overestimation": 0.5}
         ).write_parquet(folder / "records" / f"population-0-{step:06d}.parquet")
-    config = {"kind": "training", "settings": {env: {"steps": steps, **settings}}}
+    config = {"settings": {env: {"steps": steps, **settings}}}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -65,7 +65,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     (source,) = results.about
     assert (source.kind, source.runs, source.path) == ("run", 2, str(tmp_path / "run"))
     assert source.config is not None
-    assert source.config["kind"] == "training"
+    assert source.config["settings"]["CartPole-v1"]["steps"] == 20
 
 
 def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path: Path) -> None:
@@ -275,8 +275,12 @@ def refused(*paths: Path, metric: str = "score") -> str:
             "\n\n" + HEADER + "\nPong,dqn,0,10,1\n\n,,,,\nPong,dqn,0,20,inf\n",
             "line 8: score is inf",
         ),
-        (HEADER + '"Po\nng",dqn,0,10,1\r\n\r\nPong,dqn,0,20,inf\n', "line 5: score is inf"),
-        ("\0\1\2\n", "has no column 'environment': it has ???"),
+        (
+            HEADER.replace("score", "score,source") + 'Pong,dqn,0,10,1,"a\nb"\r\n\r\nPong,dqn,0,20,inf,c\n',
+            "line 5: score is inf",
+        ),
+        (HEADER + '"Po\nng",dqn,0,10,1\n', "line 2: env is 'Po\\nng', not a name"),
+        ("\0\1\2\n", "has no column 'environment': it has \\x00\\x01\\x02"),
         ("", "cannot be read"),
     ],
 )
@@ -359,7 +363,7 @@ def told_format(folder: Path, value: object) -> None:
 def test_a_run_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     told_format(folder, FORMAT)
-    read_results(folder)
+    assert "config.json is damaged: it has no kind of results" in refused(folder)
     told_format(folder, FORMAT + 1)
     (folder / "agents.parquet").write_bytes(b"of the future")  # whatever else is new in it
     for given in (folder, tmp_path):

@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.analysis.csv_text import without_guards
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.errors import InvalidInput, one_line
+from valueshare.errors import InvalidInput, one_line, printable
 from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
@@ -29,6 +29,8 @@ METRICS = (
     "train_score",
 )
 SEPARATORS = {".csv": ",", ".txt": "\t"}
+# Control characters, marks of direction, characters without a width and line breaks; or too many characters.
+_NOT_IN_NAMES = r"[\p{C}\p{Zl}\p{Zp}]|^.{1001}"
 MAX_SCORE = 1e100  # of a score: sums and squares of larger ones overflow
 
 
@@ -61,6 +63,10 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         if types[name] == pl.Int64 and before.dtype.is_float():
             lost = lost | (before != before.floor())
         _refuse(file, before, lost, f"not {kind}")
+        if types[name] == pl.String:
+            _refuse(
+                file, after, after.str.contains(_NOT_IN_NAMES), "not a name: write at most 1,000 visible characters"
+            )
         table = table.with_columns(after.alias(name))
     table = table.with_columns(pl.col("k").fill_null(0.0))
     k, score = table["k"], table["score"]
@@ -98,9 +104,4 @@ def _position(file: Path, row: int) -> str:
 
 
 def short(error: Exception) -> str:
-    return printable(one_line(error)) or type(error).__name__
-
-
-def printable(text: str) -> str:
-    """Text for a terminal, whatever bytes it came from."""
-    return "".join(one if one.isprintable() else "?" for one in text)[:160]
+    return printable(one_line(error), 160) or type(error).__name__

@@ -12,13 +12,14 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from valueshare.analysis.importers.columns import METRICS, REQUIRED, printable, read_table, short, typed
+from valueshare.analysis.importers.columns import METRICS, REQUIRED, read_table, short, typed
 from valueshare.analysis.run_values import diverged
 from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, printable
+from valueshare.population.run_config import check_agents, checked_config
 from valueshare.records import RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
-from valueshare.schema import Invalid, read_config, read_object
+from valueshare.schema import CONFIG, Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
@@ -63,7 +64,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
             shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
-            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there, 160)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
             raise InvalidInput(
@@ -77,14 +78,12 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
 
 def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     """A run folder of this package, finished or as far as its last finished phase."""
-    config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
-    agents = read_agents(folder, limit)
+    config, agents = read_config_and_agents(folder, limit)
     tables = [table for table in read_tables(folder, limit=limit, seconds=True) if not table.is_empty()]
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     records = pl.concat(tables, how="diagonal_relaxed")
-    _require(agents, ("agent", "env", "algorithm", "seed"), folder / "agents.parquet", "it is not of a run")
     _require(records, ("agent", "step", "score"), folder / RECORDS, "it is not of a run")
     unknown = records.join(agents, on="agent", how="anti").height
     if unknown:
@@ -97,6 +96,18 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     table = table.with_columns(optimizer.alias("optimizer"))
     notes = _run_notes(agents, records, config)
     return Imported(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
+
+
+def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tuple[dict[str, Any] | None, pl.DataFrame]:
+    """The configuration of a run folder, where it has one, and its table of agents, checked as `resume` checks them."""
+    config, agents = read_config(folder), read_agents(folder, limit)
+    _require(agents, ("agent", "env", "algorithm", "seed"), folder / "agents.parquet", "it is not of a run")
+    if config is not None and ("format" in config or config.get("kind") == "training"):
+        try:
+            check_agents(checked_config(config)[0], agents)
+        except (Invalid, InvalidInput) as error:
+            raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): put the original file back") from error
+    return config, agents
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
@@ -193,7 +204,7 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     names = [ALIASES.get(name, name) for name in plain]
     twice = [column for column, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
-        raise InvalidInput(f"{file} has {printable(shorten_list(twice))}, which are one: leave all but one out")
+        raise InvalidInput(f"{file} has {printable(shorten_list(twice), 160)}, which are one: leave all but one out")
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 

@@ -1,7 +1,6 @@
 """The page of unfinished runs: built again after every phase, never in between."""
 
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,9 +10,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.importers.formats import read_config_and_agents
 from valueshare.analysis.importers.results import Results, read_results, refuse_tabular
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
+from valueshare.printing import print_line
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
@@ -21,7 +22,6 @@ from valueshare.report.findings import Verdict, find_verdict
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, headline, results_page, waiting_page
 from valueshare.result_files import read_parquet
-from valueshare.schema import read_config
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -74,7 +74,7 @@ class PageUpdater:
                 last_error = None
             except Exception as error:  # the page before it stays, and is tried again
                 if last_error != (last_error := str(error)):  # once, and not every second
-                    print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
+                    print_line(f"valueshare: the page was not refreshed: {error}", error=True)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
             if began >= due:
@@ -128,7 +128,7 @@ def check(paths: Sequence[Path]) -> list[Path]:
         refuse_tabular(path)
         runs = [file.parent for file in path.rglob("agents.parquet")]
         for folder in runs:
-            read_config(folder)  # refuses one of a newer version
+            read_config_and_agents(folder)  # refuses what is damaged, or of a newer version
         if not runs and not (path / "config.json").is_file():
             read_results(path)  # refuses it with the reason
     return list(paths)
