@@ -10,7 +10,8 @@ and count the steps of their whole loops over the same interval.
 
 The others get a virtual environment each, benchmarks/.venv-*, made here on the first run; it borrows
 PyTorch from the Python this runs with, so that all have the same one. Box2D has no wheels for
-aarch64: there, give a Python that has it with --sb3-python, and one with --cleanrl-python. CleanRL's
+aarch64: there it is built, which needs SWIG and a C++ compiler; or give a Python that has it with
+--sb3-python, and one with --cleanrl-python. CleanRL's
 dqn.py is the file of its wheel, with 128 units instead of 120 and 84; its newest release needs
 Gymnasium 0.29, which calls the same environment LunarLander-v2. All alternate, and every round is
 shown: how far the rounds of one are apart is the noise of the machine. About six minutes, most of
@@ -19,6 +20,7 @@ them measuring; the first run compiles longer.
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -33,12 +35,14 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+# Both are the same library; the second has its source on PyPI.
+BOX2D = "Box2D==2.3.10" if platform.machine() in ("x86_64", "AMD64") else "box2d-py==2.3.8"
 PEERS = {
-    "sb3": ("stable-baselines3==2.9.2", "Box2D==2.3.10", "pygame==2.6.1"),
+    "sb3": ("stable-baselines3==2.9.2", BOX2D, "pygame==2.6.1"),
     "cleanrl": (
         "stable-baselines3==2.3.2",
         "gymnasium==0.29.1",
-        "Box2D==2.3.10",
+        BOX2D,
         "pygame==2.6.1",
         "tensorboard==2.21.0",
     ),
