@@ -128,7 +128,8 @@ def environment(python: Path, *packages: str | Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="valueshare-release-") as temporary:
         folder = Path(temporary)
         call(python, "-m", "venv", folder / "venv")
-        call(folder / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "--prefer-binary", *packages)
+        own = folder / "venv" / "bin" / "python"
+        call(own, "-m", "pip", "install", "--quiet", "--no-compile", "--prefer-binary", *packages)
         yield folder
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 import valueshare
 from valueshare.errors import CallbackFailed, InvalidInput
+from valueshare.runs.callbacks import resolve_callbacks
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.run import Run
 
@@ -33,6 +35,10 @@ def fail(records, run):
         raise ValueError("no\\nroom")
 
 
+def alone(records):
+    pass
+
+
 number = 3
 """
 
@@ -45,6 +51,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(folder))
     sys.modules.pop("own_callbacks", None)
     return folder
+
+
+async def coroutine(records: pl.DataFrame, run: Run) -> None:
+    pass
 
 
 def words(out: Path, *more: object) -> list[object]:
@@ -145,6 +155,11 @@ def test_a_third_party_callback_is_announced_or_left_out(
     assert not mark.exists()
 
 
+class Counter:
+    def __call__(self, *records_and_run: object) -> None:
+        pass
+
+
 def test_workers_and_what_is_no_callback_are_refused(
     tmp_path: Path, module: Path, cli: Callable[..., Any], tiny: dict[str, Any]
 ) -> None:
@@ -153,6 +168,10 @@ def test_workers_and_what_is_no_callback_are_refused(
         ("no_such_module:f", "it cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
         ("own_callbacks:none", "it cannot be imported (AttributeError"),
         ("own_callbacks:number", "is not a function"),
+        (
+            "own_callbacks:alone",
+            "the callback own_callbacks:alone takes (records), and is called with (records, run): ",
+        ),
     ):
         code, out, err = cli(*words(tmp_path / "run", "--callback", wrong))
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -165,6 +184,14 @@ def test_workers_and_what_is_no_callback_are_refused(
     )
     with pytest.raises(InvalidInput, match="give a function"):
         valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[3], **tiny)  # type: ignore[list-item]
+    wrong_functions: dict[str, Any] = {
+        r"takes \(\), and is called with \(records, run\): too many": lambda: None,
+        r"takes \(a, b, c\), and is called with .*missing a required argument: 'c'": lambda a, b, c: None,
+        "is a coroutine, which nothing awaits": coroutine,
+    }
+    for message, function in wrong_functions.items():
+        with pytest.raises(InvalidInput, match=f"^the callback .*{message}"):
+            valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[function], **tiny)
     with pytest.raises(InvalidInput, match="give a list of functions"):
         valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks="a:b", **tiny)
     assert not (tmp_path / "run").exists()
@@ -174,4 +201,12 @@ def test_workers_and_what_is_no_callback_are_refused(
 
     with pytest.raises(CallbackFailed, match=r"the callback .*leave raised SystemExit: 3 \(test_callbacks.py, line"):
         valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[leave], **tiny)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(
+        CallbackFailed, match=r"^the callback .*<lambda> raised ZeroDivisionError: .* \(test_callb"
+    ) as one:
+        valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[lambda records, run: 1 / 0], **tiny)
+    assert isinstance(one.value.__cause__, ZeroDivisionError)
+    for function in (print, partial(print, 1), Counter()):  # no signature to read, or one that fits
+        assert resolve_callbacks([function])[0].function is function
     assert LauncherOptions().workers == 0  # chosen: one process

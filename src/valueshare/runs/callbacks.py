@@ -1,5 +1,6 @@
 """Callbacks: functions of the caller's that are called after each evaluation of a run."""
 
+import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Sequence
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.errors import InvalidInput, callback_failed, first_line
+from valueshare.errors import InvalidInput, callback_failed, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
 
@@ -73,7 +74,9 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
             raise InvalidInput(
                 f"callback = {callback!r}: give a function of (records, run), or a name like my_module:log"
             )
-        return Callback(getattr(callback, "__qualname__", type(callback).__name__), callback, is_stored=False)
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        _check_signature(name, callback)
+        return Callback(name, callback, is_stored=False)
     _check_name(callback)
     try:
         function = pkgutil.resolve_name(callback)
@@ -84,7 +87,24 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
         ) from error
     if not callable(function):
         raise InvalidInput(f"callback = {callback!r} is not a function: name a function of (records, run)")
+    _check_signature(callback, function)
     return Callback(callback, function, is_stored=True)
+
+
+def _check_signature(name: str, function: CallbackFunction) -> None:
+    """Refuse, before anything is trained, a function that cannot be called with (records, run)."""
+    if inspect.iscoroutinefunction(function):
+        raise InvalidInput(f"the callback {name} is a coroutine, which nothing awaits: write it without async")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C have none
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidInput(
+            f"the callback {name} takes {signature}, and is called with (records, run): {one_line(error)}"
+        ) from error
 
 
 def _check_name(name: object) -> None:
