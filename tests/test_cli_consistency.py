@@ -1,6 +1,7 @@
 """All commands together: their order, and one name and one form for one meaning."""
 
 import re
+import tracemalloc
 from collections.abc import Callable
 from functools import reduce
 from operator import getitem
@@ -127,3 +128,29 @@ def test_the_plan_of_a_wrong_study_is_refused(tmp_path: Path, monkeypatch: pytes
     code, said, complaint = cli("tabular", "--env", "Taxi-v3", "--plan")
     assert (code, said) == (2, "")
     assert "'Taxi-v3': did you mean Taxi-v4?" in complaint
+
+
+@pytest.mark.parametrize("command", [command for command, options in OPTIONS.items() if "--seeds" in options])
+@pytest.mark.parametrize("seeds", [2**32, 10**12, 10**30])
+def test_no_list_of_seeds_is_made_before_they_are_known_to_fit(
+    command: str, seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """2^32 seeds as a list would take 34 GB."""
+    monkeypatch.chdir(tmp_path)
+    words = [*command.split(), "--seeds", seeds, *(["--env", "CartPole-v1"] if command == "train" else [])]
+    cli(*words)  # imports PyTorch and others
+    tracemalloc.start()
+    try:
+        code, out, err = cli(*words)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert "seeds" in err
+    assert peak < 10_000_000
+    assert not any(tmp_path.iterdir())
+
+
+def test_commands_with_seeds() -> None:
+    studies = {command for command in COMMANDS if command.startswith("reproduce ") and "gridworld" not in command}
+    assert {command for command, options in OPTIONS.items() if "--seeds" in options} >= studies | {"train", "tabular"}

@@ -47,7 +47,7 @@ def test_the_generic_preset_fits_the_network_of_the_observations(
 def test_the_papers_presets_have_its_initial_weights_and_those_for_everyday_use_pytorch_s() -> None:
     for preset in (lunarlander_paper(), preset_for("ALE/Pong-v5")):
         assert preset.settings.initialization == "paper"
-    for preset in (generic(), acrobot(), mountaincar(), lunarlander()):
+    for preset in (generic(), cartpole(), acrobot(), mountaincar(), lunarlander()):
         assert preset.settings.initialization == "pytorch"
 
 

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.learning.randomness import integers, stream_key
+from valueshare.learning.randomness import integers, stream_key, uniform
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population.act import Exploration, act
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import make_engine
 from valueshare.population.phase import run_phase
@@ -74,10 +75,12 @@ PROBES = np.random.default_rng(0).uniform(-0.2, 0.2, (64, 4)).astype(np.float32)
 
 
 class Weights(NamedTuple):
-    """The weights of one agent at one step, in the plain agent's order."""
+    """The weights of one agent at one step, in the plain agent's order, and what it does with them."""
 
     online: list[Tensor]
     target: list[Tensor]
+    greedy_actions: list[int]  # on the probes, by the engine itself
+    acting_step: int  # the counter of IQN's quantiles for acting
 
 
 Watched = dict[int, list[Weights]]  # by step, each agent's
@@ -123,13 +126,18 @@ def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Seque
     state = initial_state(population)
     state = state._replace(recent_action_values=state.recent_action_values.double())
     found: Watched = {}
+    probes = torch.from_numpy(PROBES).unsqueeze(1).expand(-1, population.size, -1)
+    never_random = Exploration(torch.ones(population.size), torch.zeros(population.size, dtype=torch.int64))
 
     def watch(step: int) -> None:
         if step in (0, *steps) and step not in found:
+            greedy = torch.stack([act(population, state, probe, never_random) for probe in probes])  # [probes, P]
             found[step] = [
                 Weights(
                     [value[p].clone() for value in state.online.parameters.values()],
                     [value[p].clone() for value in state.target.values()],
+                    greedy[:, p].tolist(),
+                    int(state.step),
                 )
                 for p in range(population.size)
             ]
@@ -203,17 +211,8 @@ def check_equal(agents: Sequence[PlainAgent], found: Watched) -> None:
             agent.run(step)
             _close(weights.online, agent.parameters(), f"online, step {step}")
             _close(weights.target, agent.target_parameters(), f"target, step {step}")
-            expected = agent.greedy_actions(PROBES)
-            agent_copy = PlainAgent(
-                agent.env,
-                agent.algorithm,
-                agent.settings,
-                seed=0,
-                k=agent.online.k,
-                reset_seeds=[0],
-            )
-            agent_copy.load(weights.online)
-            assert agent_copy.greedy_actions(PROBES) == expected, f"greedy actions, step {step}"
+            tau = uniform(agent.key("acting_quantiles"), weights.acting_step, agent.settings.acting_quantiles)
+            assert agent.greedy_actions(PROBES, tau) == weights.greedy_actions, f"greedy actions, step {step}"
 
 
 def _close(found: Sequence[Tensor], expected: Sequence[Tensor], where: str) -> None:
@@ -233,6 +232,7 @@ def test_every_algorithm_is_the_plain_agent(algorithm: str) -> None:
     table = table_of(algorithm)
     found = engine_weights(table, TRAINING, STEPS)
     check_equal(plain_agents(table, TRAINING, found[0]), found)
+    assert {action for agents in found.values() for each in agents for action in each.greedy_actions} == {0, 1}
     # The target network is the first one until the first interval after learning starts is over.
     first, target = found[0][0].online, {step: found[step][0].target for step in STEPS}
     assert all(torch.equal(a, b) for a, b in zip(first, target[270], strict=True))

@@ -1,8 +1,9 @@
 """CSV without spreadsheet formulas, and the way back.
 
 A text cell that begins with = + - @ or a control character is a formula to a spreadsheet, and may run a program there.
-Names of environments and algorithms can come from anybody's run folder, so such cells are written with an apostrophe in
-front, which makes them text in a spreadsheet. Numbers stay as they are.
+Some spreadsheets first remove white space and characters without a width, and take full-width signs like ＝ for the
+plain ones. Names of environments and algorithms can come from anybody's run folder, so such cells are written with an
+apostrophe in front, which makes them text in a spreadsheet. Numbers stay as they are.
 """
 
 import re
@@ -10,8 +11,10 @@ import re
 import polars as pl
 
 # With apostrophes in front too: so that taking off one is always the way back.
-_FORMULA = r"^'*[=+\-@\t\r\n]"
-_GUARDED = r"^''*[=+\-@\t\r\n]"
+_REMOVED = r"[\s\x00-\x1f\x7f-\x9f\u00ad\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+_SIGN = r"[=+\-@\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20]"
+_FORMULA = rf"^'*([\t\r\n]|{_REMOVED}{_SIGN})"
+_GUARDED = rf"^''*([\t\r\n]|{_REMOVED}{_SIGN})"
 
 
 def csv_text(table: pl.DataFrame) -> str:

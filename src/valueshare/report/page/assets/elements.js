@@ -19,8 +19,10 @@ const valueshare = (() => {
   const quantile = (sorted, share) =>
     sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   // As analysis/csv_text.py: no name begins a spreadsheet's formula.
-  const quoted = (text) =>
-    `"${String(text).replace(/^(?='*[=+\-@\t\r\n])/, "'").replaceAll('"', '""')}"`;
+  const removed = "[\\s\\x00-\\x1f\\x7f-\\x9f\\u00ad\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]*";
+  const sign = "[=+\\-@\\ufe62\\ufe63\\ufe66\\ufe6b\\uff0b\\uff0d\\uff1d\\uff20]";
+  const formula = new RegExp(`^(?='*([\\t\\r\\n]|${removed}${sign}))`);
+  const quoted = (text) => `"${String(text).replace(formula, "'").replaceAll('"', '""')}"`;
   /* ---- colours: those of the figures, moved until they can be seen on the page ---- */
   const light = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
   const luminance = (rgb) => rgb
