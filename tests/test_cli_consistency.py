@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
-from cyclopts import App, Argument, ArgumentCollection
+from cyclopts import App, Argument, ArgumentCollection, Group
 
 from valueshare.cli import COMMANDS, main, make_app
+from valueshare.option_groups import GROUPS
 from valueshare.population.other_names import OTHER_NAMES
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -56,6 +57,30 @@ def test_an_option_has_one_form_in_every_command() -> None:
     assert {name for name, ways in forms.items() if len(ways) > 1} == set(IN_TWO_FORMS)
     assert forms["--plan"] == {"a switch"}
     assert forms["--step-size"] == forms["--k"] == {"a list"}
+
+
+def test_an_option_is_in_one_group_of_the_help() -> None:
+    titles = [group.name for group in GROUPS.values()]
+    assert titles == [
+        "Environment",
+        "Algorithm",
+        "Exploration",
+        "Replay",
+        "Optimiser",
+        "Evaluation",
+        "Execution",
+        "Cluster",
+    ]
+    found: dict[str, set[str]] = {}
+    for command in COMMANDS:
+        if command.split()[0] in ("train", "resume", "extend", "evaluate", "tabular", "reproduce"):
+            for argument in arguments(command):
+                if argument.name.startswith("--") and argument.name != "--scale":
+                    (group,) = cast(tuple[Group], argument.parameter.group)
+                    found.setdefault(argument.name, set()).add(group.name)
+    assert {name: groups for name, groups in found.items() if len(groups) != 1 or not groups <= set(titles)} == {}
+    assert found["--workers"] == {"Execution"}
+    assert found["--shard"] == {"Cluster"}
 
 
 def test_a_switch_that_a_setting_has_can_be_off_everywhere() -> None:

@@ -12,8 +12,9 @@ from cyclopts import App
 
 import valueshare
 from valueshare.cli import make_app
-from valueshare.cli.arguments import GROUPS
 from valueshare.errors import InvalidInput
+from valueshare.option_groups import GROUPS
+from valueshare.population.presets import generic
 from valueshare.population.settings import (
     PER_AGENT,
     SETTINGS,
@@ -94,6 +95,21 @@ def test_every_setting_is_an_option_with_its_help_and_group(app: App) -> None:
     assert {declared.group for declared in SETTINGS.values()} == set(GROUPS) - {"cluster"}
 
 
+def test_the_help_shows_the_generic_preset(app: App) -> None:
+    settings, agent_settings = generic()
+    values = dataclasses.asdict(settings) | dataclasses.asdict(agent_settings)
+    shown = {argument.name: argument.show_default for argument in app["train"].assemble_argument_collection()}
+    for name, value in values.items():
+        default = shown[f"--{name.replace('_', '-')}"]
+        if value is None or "left out" in SETTINGS[name].help:
+            assert default is False, name
+        else:
+            words = value if isinstance(value, tuple) else ["off" if value is False else value]
+            assert default == f"preset, else {' '.join(map(str, words))}"
+    assert shown["--step-size"] == "preset, else 0.0005"
+    assert shown["--loss"] == "preset, else huber"
+
+
 @pytest.mark.parametrize(
     ("words", "given"),
     [
@@ -132,7 +148,8 @@ def test_the_last_of_repeated_options_holds_as_in_argparse(app: App) -> None:
 
 def test_the_signature_has_every_setting_with_its_type() -> None:
     parameters = inspect.signature(valueshare.train).parameters
-    assert [*parameters][-len(SETTINGS) :] == [*SETTINGS]
+    shared = [name for name in SETTINGS if name not in PER_AGENT]
+    assert [*parameters][-len(SETTINGS) :] == [*PER_AGENT, *shared]
     assert "settings" not in parameters
     assert parameters["batch_size"].annotation is int
     assert parameters["step_size"].annotation == float | Sequence[float]

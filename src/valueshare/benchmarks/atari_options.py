@@ -16,9 +16,9 @@ class AtariBench:
     agents: int = 16
     """Agents that step in lockstep."""
     algorithm: str = "dqn"
-    """An algorithm of `valueshare train`."""
+    """One algorithm of `valueshare train`."""
     env: tuple[str, ...] = ("Pong",)
-    """Games, assigned to the agents in turn; the single plain agent plays the first."""
+    """Atari games, assigned to the agents in turn; the single plain agent plays the first."""
     replay_capacity: int = 1_000_000
     """Transitions that the replay of one agent holds, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None

@@ -10,23 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.files import reason
-from valueshare.population.settings import PER_AGENT, SETTINGS
+from valueshare.option_groups import in_group
+from valueshare.population.settings import GENERIC, PER_AGENT, SETTINGS
 from valueshare.printing import print_line
 from valueshare.runs.directory import TEMP_PREFIX, remove_temp_folders
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
 
-# The groups of a command's help, in their order.
-_GROUP_NAMES = "environment algorithm exploration replay optimiser evaluation execution cluster"
-GROUPS = {name: Group.create_ordered(name.capitalize()) for name in _GROUP_NAMES.split()}
-_execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
+_execution: Callable[..., Parameter] = partial(in_group, "execution")
 
-K = float | Literal["n", "N"]  # n: the number of actions
+K = Annotated[tuple[float | Literal["n", "N"], ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
 Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
@@ -48,7 +46,7 @@ Log = Annotated[
 Callbacks = Annotated[
     tuple[str, ...],
     _execution(
-        metavar="MODULE:FUNCTION",
+        metavar="MODULE:FUNCTION...",
         help="Functions of (records, run), called after each evaluation; modules are installed or on PYTHONPATH.",
     ),
 ]
@@ -58,11 +56,11 @@ MaxResultSize = Annotated[
     str, Parameter(help="Largest size of results in memory; larger ones are refused before they are read.")
 ]
 # A path would lose a slash of s3://bucket.
-Out = Annotated[str | None, Parameter(group=GROUPS["execution"], metavar="PATH|URL")]
+Out = Annotated[str | None, _execution(metavar="PATH|URL")]
 RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
-LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
+LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
 _NAMES = "|".join(name for name in SETTINGS if "_" in name)
 _SETTING = re.compile(rf"\b(?P<name>{_NAMES})\b(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
@@ -70,13 +68,22 @@ IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
 def as_option(declared: Setting) -> Any:
-    """The type of a setting as an option, with its help; None: the preset has the value."""
+    """The type of a setting as an option, with its help and its value without a preset; None: that of the preset."""
     kind = declared.kind
     if declared.name in PER_AGENT:
         kind = cast(Any, tuple)[kind, ...]
     negative = f"--no-{declared.name.replace('_', '-')}" if kind is bool else ()
-    option = Parameter(help=declared.help, group=GROUPS[declared.group], negative=negative)
+    option = in_group(declared.group, help=declared.help, negative=negative, show_default=_default(declared))
     return Annotated[kind | None, option]
+
+
+def _default(declared: Setting) -> str | bool:
+    """The value of a setting that is left out, where the help does not say it."""
+    generic = GENERIC[declared.name]
+    if generic is None or "left out" in declared.help:
+        return False
+    words = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
+    return f"preset, else {words}"
 
 
 def with_options(error: InvalidInput) -> str:

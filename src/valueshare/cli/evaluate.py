@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
 from valueshare.cli.running import require_training
+from valueshare.option_groups import in_group
 from valueshare.printing import print_line
 from valueshare.signals import stop_on_signals
 
@@ -14,12 +13,14 @@ def evaluate(
     run: RunFolder,
     /,
     *,
-    episodes: int = 100,
-    seeds_from: int = 10_000,
-    agent: tuple[int, ...] = (),
-    epsilon: float | None = None,
-    episode_limit: int | None = None,
-    device: Annotated[str, Parameter(help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")] = "auto",
+    episodes: Annotated[int, in_group("evaluation")] = 100,
+    seeds_from: Annotated[int, in_group("evaluation")] = 10_000,
+    agent: Annotated[tuple[int, ...], in_group("evaluation")] = (),
+    epsilon: Annotated[float | None, in_group("exploration")] = None,
+    episode_limit: Annotated[int | None, in_group("evaluation")] = None,
+    device: Annotated[
+        str, in_group("execution", help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")
+    ] = "auto",
     threads: Threads = 0,
 ) -> None:
     """Let the trained agents of a run play more episodes, and print mean scores with 95 % intervals over agents.
@@ -30,7 +31,7 @@ def evaluate(
         run: The run's folder or URL; the agents have the weights of the last finished phase.
         episodes: Episodes per agent.
         seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
-        agent: Numbers of agents in the run's table, agents.parquet; left out: all.
+        agent: Numbers of the agents to evaluate, column agent of agents.parquet; left out: all agents.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
         episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
     """

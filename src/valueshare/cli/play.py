@@ -28,12 +28,12 @@ def play(
 
     Args:
         run: The run's folder; the agent has the weights of the last finished phase.
-        agent: Number of the agent in the run's table, agents.parquet.
-        video: The file to write: .mp4 (H.264) or .gif.
-        episodes: Number of episodes, one after the other.
+        agent: Number of the agent, column agent of agents.parquet; 0 is the first.
+        video: File to write: .mp4 (H.264) or .gif.
+        episodes: Episodes to record, one after the other.
         seed: Seed of environment and exploration; the same seed gives the same video.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
-        episode_limit: Steps after which an episode is cut off; left out: the environment's own limit.
+        episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
         overwrite: Replace an existing file.
     """
     set_passive_omp_wait()

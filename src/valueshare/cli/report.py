@@ -6,7 +6,9 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.running import set_passive_omp_wait
@@ -26,7 +28,7 @@ def report(
     runs: RunFolders,
     /,
     *,
-    out: str | Path | None = None,
+    out: Annotated[str | Path | None, Parameter(metavar="PATH")] = None,
     figures: tuple[str, ...] = (),
     compare: tuple[str, ...] = (),
     resamples: int = 50_000,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, AutoCompile, Device, K, LauncherArguments, Out, Tf32, Threads
+from valueshare.cli.arguments import AutoCompile, Device, K, LauncherArguments, Out, Tf32, Threads
 from valueshare.cli.running import require_training
 from valueshare.cli.study import StudyExecution, reproduce
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.option_groups import in_group
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 class StudyArguments:
     """Options of LunarLander and MinAtar studies, besides their scale."""
 
-    eval_episodes: int | None = None
-    """Episodes per evaluation; left out: the scale's own."""
-    seeds: int | None = None
-    """Agents per combination; left out: the scale's own."""
+    seeds: Annotated[int | None, in_group("algorithm")] = None
+    """Number of seeds, which is the number of agents per combination; left out: that of the scale."""
+    eval_episodes: Annotated[int | None, in_group("evaluation")] = None
+    """Episodes per evaluation of one agent; left out: that of the scale."""
     out: Out = None
     """Folder of run, figures and report; left out: results/STUDY-SCALE."""
     device: Device = "auto"
     compile: AutoCompile = None
     tf32: Tf32 = False
     threads: Threads = 0
-    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False
+    plan: Annotated[bool, in_group("execution")] = False
     """Print all settings and the memory needed, without running anything."""
 
     @property
@@ -55,8 +56,7 @@ class StudyArguments:
 
 Arguments = Annotated[StudyArguments, Parameter(name="*")]
 AtariArguments = Annotated[AtariOptions, Parameter(name="*")]
-ExecutionArguments = Annotated[StudyExecution, Parameter(name="*", group=GROUPS["execution"])]
-Coefficients = Annotated[tuple[K, ...], Parameter(group=GROUPS["algorithm"], show_choices=False)]
+ExecutionArguments = Annotated[StudyExecution, in_group("execution", name="*")]
 DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
 
 
@@ -123,11 +123,11 @@ def _reproduce_lunarlander(
 def reproduce_minatar(
     *,
     scale: Literal["smoke", "small", "full"] = "small",
-    env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])] = (),
-    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
-    step_size: Annotated[tuple[float, ...], Parameter(group=GROUPS["optimiser"])] = (),
-    first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
-    steps: Annotated[int | None, Parameter(group=GROUPS["environment"])] = None,
+    env: Annotated[tuple[str, ...], in_group("environment")] = (),
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (),
+    step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (),
+    first_seed: Annotated[int, in_group("algorithm")] = 0,
+    steps: Annotated[int | None, in_group("environment")] = None,
     arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
@@ -138,12 +138,13 @@ def reproduce_minatar(
 
     Args:
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
-        env: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
-        algorithm: Algorithms of the study, like ib-dqn; left out: all.
-        step_size: Step sizes, each of which is run with every algorithm; left out: the one
-            that was chosen for each algorithm on other seeds.
-        first_seed: First seed. To choose step sizes, use seeds that you do not report.
-        steps: Environment steps per agent; left out: the scale's own.
+        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, at scale smoke
+            Breakout and SpaceInvaders.
+        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; left out: all.
+        step_size: Step sizes (learning rates), each with every algorithm; left out: for each algorithm the one that was
+            chosen on other seeds.
+        first_seed: First of the seeds; the others follow it. Choose step sizes on seeds that you do not report.
+        steps: Environment steps per agent; left out: that of the scale.
     """
     require_training()
     from valueshare.experiments.minatar import minatar_study
@@ -157,8 +158,8 @@ def reproduce_minatar(
 
 def reproduce_atari57(
     *,
-    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
-    k: Coefficients = (),
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (),
+    k: K = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
     launcher: LauncherArguments = LOCAL,
@@ -178,7 +179,7 @@ def reproduce_atari57(
 
 def reproduce_atari_sensitivity(
     *,
-    k: Coefficients = (),
+    k: K = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
     launcher: LauncherArguments = LOCAL,
@@ -201,7 +202,7 @@ def reproduce_atari_rmsprop(
 
 def reproduce_atari_rdq_beta(
     *,
-    beta: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (),
+    beta: Annotated[tuple[float, ...], in_group("algorithm")] = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
     launcher: LauncherArguments = LOCAL,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
+from valueshare.cli.arguments import AgentGroups, Out, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class StudyExecution:
     """Options of running a study; none of them changes an agent's random numbers."""
 
-    out: str | None = None
+    out: Out = None
     """Folder of runs and report; left out: results/STUDY-SCALE."""
     plan: bool = False
     """Print agents, populations, memory and hours, without running anything."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, Out, Overwrite, persistent_location, writable_location
+from valueshare.cli.arguments import Out, Overwrite, persistent_location, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line
 from valueshare.experiments.studies import (
@@ -20,6 +20,7 @@ from valueshare.experiments.studies import (
     gridworld_studies,
     results_config,
 )
+from valueshare.option_groups import in_group
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions, Shard, shard_folder
 from valueshare.runs.storage.locations import Location
@@ -45,11 +46,11 @@ class SweepLauncher:
     """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
 
 
-SweepArguments = Annotated[SweepLauncher, Parameter(name="*", group=GROUPS["cluster"])]
+SweepArguments = Annotated[SweepLauncher, in_group("cluster", name="*")]
 SweepPlan = Annotated[
     bool,
-    Parameter(
-        group=GROUPS["execution"],
+    in_group(
+        "execution",
         help="Print environments, k, step sizes, seeds, timesteps and folder, without running anything.",
     ),
 ]

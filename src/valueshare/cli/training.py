@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import (
-    GROUPS,
     AgentGroups,
     AutoCompile,
     Callbacks,
@@ -30,6 +29,7 @@ from valueshare.cli.arguments import (
 )
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report
 from valueshare.errors import InvalidInput
+from valueshare.option_groups import in_group
 from valueshare.population.other_names import check_known
 from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
 from valueshare.printing import print_line
@@ -46,18 +46,16 @@ if TYPE_CHECKING:
 @show_settings(as_option, None)
 def train(
     *,
-    env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
+    env: Annotated[tuple[str, ...], in_group("environment")],
     backend: Annotated[
-        Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], Parameter(group=GROUPS["environment"])
+        Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], in_group("environment")
     ] = "auto",
-    algorithm: Annotated[
-        tuple[str, ...], Parameter(group=GROUPS["algorithm"], help=f"{', '.join(ALGORITHM_NAMES)}.")
-    ] = ("ib-dqn",),
-    k: Annotated[tuple[K, ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (0.0,),
-    seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
-    first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=f"{', '.join(ALGORITHM_NAMES)}.")] = ("ib-dqn",),
+    k: K = (0.0,),
+    seeds: Annotated[int, in_group("algorithm")] = 8,
+    first_seed: Annotated[int, in_group("algorithm")] = 0,
     out: Out = None,
-    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False,
+    plan: Annotated[bool, in_group("execution")] = False,
     device: Device = "auto",
     compile: AutoCompile = None,  # noqa: A002 (the name of the option)
     threads: Threads = 0,
@@ -69,17 +67,19 @@ def train(
 ) -> None:
     """Train every combination of environment, algorithm, k, settings and seed.
 
-    Settings that are left out have the values of the environment's preset; --plan prints them.
+    Settings that are left out have the values of the environment's preset, or, if it has none, those shown below;
+    --plan prints them. Options with ... take several values: every combination is trained.
 
     Args:
-        env: Environments with Box or Discrete observations and Discrete actions, like LunarLander-v3, or bins of Box
-            actions, like LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
-        backend: Backend of the environments; auto: ALE for Atari games, numba for MinAtar, else EnvPool or
-            Gymnasium.
+        env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,
+            like Pong; MinAtar games, like Breakout-MinAtar; Box actions in bins, like
+            LunarLanderContinuous-v3-bins7x7.
+        backend: Library that steps the environments; auto: ALE for Atari games, numba for MinAtar games, Gymnax (jax)
+            for bsuite, else EnvPool or Gymnasium.
         k: How strongly actions share value (ib-dqn and other ib- algorithms); n: the number of actions; 0: not at all,
             as in dqn.
-        seeds: Agents per combination, with consecutive seeds.
-        first_seed: First of these seeds.
+        seeds: Number of seeds, which is the number of agents per combination.
+        first_seed: First of these seeds; the others follow it.
         out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """
@@ -144,6 +144,7 @@ class ResumeArguments:
 
 
 Arguments = Annotated[ResumeArguments, Parameter(name="*")]
+TotalSteps = Annotated[int, in_group("environment")]
 RESUMED = ResumeArguments()
 
 
@@ -156,14 +157,16 @@ def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: Launche
     _resume(run, options, launcher)
 
 
-def extend(run: RunFolder, /, *, steps: int, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+def extend(
+    run: RunFolder, /, *, steps: TotalSteps, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL
+) -> None:
     """Train a finished run for more steps; its schedules stay as they were.
 
     With constant schedules the result is bit-identical to a run that had this number of steps from the start.
 
     Args:
         run: The run's folder or URL; with --shard, the folder that holds the shards.
-        steps: Steps per agent in total, more than the run has.
+        steps: Environment steps per agent in total, more than the run has.
     """
     _resume(run, options, launcher, steps)
 

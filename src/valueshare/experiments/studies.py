@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
+from valueshare.option_groups import in_group
 from valueshare.runs.launcher_options import parse_shard
 from valueshare.schema import ENV_NAME
 from valueshare.tabular.rules import check_learners, check_rows
@@ -44,31 +45,31 @@ def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:
 class TabularStudy:
     """Every combination of k, step size and seed of one tabular learner on one finite MDP."""
 
-    env: str = GRIDWORLD
-    """gridworld, FrozenLake-v1, FrozenLake8x8-v1, CliffWalking-v1 or Taxi-v4."""
-    algorithm: str = "q-learning"
+    env: Annotated[str, in_group("environment")] = GRIDWORLD
+    """gridworld, FrozenLake-v1, FrozenLake8x8-v1, CliffWalking-v1 or Taxi-v4, or your own: module:Name-v0."""
+    algorithm: Annotated[str, in_group("algorithm")] = "q-learning"
     """q-learning, sarsa or expected-sarsa."""
-    k: tuple[float, ...] = (0.0, 0.4, 1.6, 6.4)
-    """Mean-scaling coefficients; the others are compared with the smallest."""
-    step_size: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-    """Step sizes in (0, 1]; each k is scored at its best step size."""
-    seeds: int = 32
-    """Runs per k and step size, with seeds 0 to N-1."""
-    steps: int = 5_000
-    """Timesteps per run."""
-    regimes: tuple[int, ...] = ()
-    """Timesteps at which the runs are compared; left out: after 1/10, 1/5, 1/2 and all of the steps."""
-    epsilon: float = 0.1
+    k: Annotated[tuple[float, ...], in_group("algorithm")] = (0.0, 0.4, 1.6, 6.4)
+    """How strongly actions share value; 0: not at all. The others are compared with the smallest."""
+    step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+    """Step sizes (learning rates) in (0, 1]; each k is scored at its best step size."""
+    seeds: Annotated[int, in_group("algorithm")] = 32
+    """Number of seeds, from 0 on, which is the number of runs per k and step size."""
+    steps: Annotated[int, in_group("environment")] = 5_000
+    """Environment steps per run."""
+    regimes: Annotated[tuple[int, ...], in_group("evaluation")] = ()
+    """Steps at which the runs are compared; left out: after 1/10, 1/5, 1/2 and all of the steps."""
+    epsilon: Annotated[float, in_group("exploration")] = 0.1
     """Probability of a random action."""
-    step_size_power: float = 0.0
+    step_size_power: Annotated[float, in_group("optimiser")] = 0.0
     """p in step size / visits(s, a)^p; 0 keeps the step size constant."""
-    discount: float = 0.95
+    discount: Annotated[float, in_group("algorithm")] = 0.95
     """Discount factor."""
-    step_reward: float = 0.0
+    step_reward: Annotated[float, in_group("environment")] = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
-    action_copies: int = 1
+    action_copies: Annotated[int, in_group("environment")] = 1
     """Copies of each action; all of them do the same, which the learner does not know."""
-    measure: Literal["auto", "episodes", "reward"] = "auto"
+    measure: Annotated[Literal["auto", "episodes", "reward"], in_group("evaluation")] = "auto"
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import is_small
-from valueshare.population.settings import AgentSettings, TrainingSettings
+from valueshare.population.settings import GENERIC_AGENT_SETTINGS, GENERIC_SETTINGS, AgentSettings, TrainingSettings
 
 _Overrides = tuple[dict[str, Any], dict[str, Any]]
 
@@ -148,12 +148,12 @@ def generic(observation: Sequence[int] = ()) -> Preset:
     Images [C, H, W] have one hidden layer after the convolutions. The step sizes are those of `minatar` and of
     CleanRL's DQN on Atari games (dqn_atari.py). A replay of 10,000 images of 4 x 84 x 84 bytes takes 0.6 GB per agent.
     """
-    settings, step_size = TrainingSettings(steps=100_000, loss="huber"), 5e-4
+    settings, step_size = GENERIC_SETTINGS, GENERIC_AGENT_SETTINGS.step_size
     if len(observation) == 3 and is_small(observation):
         settings, step_size = replace(settings, hidden=(128,)), 2.5e-4
     elif len(observation) == 3:
         settings, step_size = replace(settings, hidden=(512,), batch_size=32, replay_capacity=10_000), 1e-4
-    return _classic(settings, AgentSettings(step_size=step_size, epsilon_steps=10_000))
+    return _classic(settings, replace(GENERIC_AGENT_SETTINGS, step_size=step_size))
 
 
 def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:

@@ -38,11 +38,11 @@ class AgentSettings:
 
     step_size: float = _optimiser(1e-3, "Step size (learning rate).", above=0)
     discount: float = _algorithm(0.99, "Discount factor.", minimum=0, maximum=1)
-    epsilon_start: float = _exploration(1.0, "Epsilon at the first step.", minimum=0, maximum=1)
-    epsilon_end: float = _exploration(0.05, "Epsilon after epsilon-steps steps.", minimum=0, maximum=1)
-    epsilon_steps: int = _exploration(
-        10_000, "Steps over which epsilon, the probability of a random action, falls linearly.", minimum=0
+    epsilon_start: float = _exploration(
+        1.0, "Epsilon, the probability of a random action, at the first step.", minimum=0, maximum=1
     )
+    epsilon_end: float = _exploration(0.05, "Epsilon after --epsilon-steps steps, to the end.", minimum=0, maximum=1)
+    epsilon_steps: int = _exploration(10_000, "Environment steps over which epsilon falls linearly.", minimum=0)
     beta: float = _algorithm(1e-3, "RDQ: weight of the penalty.", minimum=0)
 
     def __post_init__(self) -> None:
@@ -57,9 +57,9 @@ class TrainingSettings:
     number of steps of each of them.
     """
 
-    steps: int = _environment(100_000, "Steps per agent.", minimum=1)
+    steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
-        10_000, "Steps between checkpoints, a divisor of eval-interval; left out: eval-interval.", minimum=1
+        10_000, "Environment steps between checkpoints, a divisor of --eval-interval; left out: the same.", minimum=1
     )
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)
@@ -72,26 +72,30 @@ class TrainingSettings:
     )
     clip_rewards: bool = _environment(False, "Replace the scaled training rewards by their sign.")
     atari_protocol: str | None = _environment(
-        None, "Atari protocol: machado-2018, machado-2018-minimal or nature-2015."
+        None, "Protocol of Atari games: machado-2018, machado-2018-minimal or nature-2015."
     )
 
-    batch_size: int = _replay(64, "Transitions per update of one agent.", minimum=1)
+    batch_size: int = _replay(64, "Transitions per gradient update of one agent.", minimum=1)
     replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
-    learning_starts: int = _replay(1_000, "Steps before the first update.", minimum=1)
+    learning_starts: int = _replay(1_000, "Environment steps before the first update.", minimum=1)
     replay_device: ReplayDevice | None = _replay(  # noqa: RUF009 (a field, like the others)
         None, "Memory that holds the replay; left out: that of the training device."
     )
 
-    update_interval: int = _optimiser(4, "Steps between updates.", minimum=1)
-    gradient_steps: int = _optimiser(1, "Updates per update interval.", minimum=1, maximum=MAX_GRADIENT_STEPS)
+    update_interval: int = _optimiser(4, "Environment steps between updates.", minimum=1)
+    gradient_steps: int = _optimiser(
+        1, "Gradient updates every --update-interval steps.", minimum=1, maximum=MAX_GRADIENT_STEPS
+    )
     target_update_interval: int = _algorithm(
-        500, "Steps between copies of the online weights into the target network.", minimum=1
+        500, "Environment steps between copies of the online weights into the target network.", minimum=1
     )
     delayed_actor: bool = _execution(
         False, "Act with the weights from before the last update, so that acting never waits for learning."
     )
-    loss: Literal["half-squared", "huber"] = _optimiser("half-squared", "Loss of the temporal-difference error.")
-    reduction: Literal["mean", "sum"] = _optimiser("mean", "Reduction of the loss over the batch.")
+    loss: Literal["half-squared", "huber"] = _optimiser(
+        "half-squared", "Loss of the temporal-difference error: its half square, or the Huber loss, linear above 1."
+    )
+    reduction: Literal["mean", "sum"] = _optimiser("mean", "Mean or sum of the losses of a batch.")
     optimizer: Literal["adam", "rmsprop"] = _optimiser(
         "adam", "Optimiser; RMSprop is centred, with its epsilon inside the square root."
     )
@@ -99,7 +103,7 @@ class TrainingSettings:
         "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
     )
     step_size_steps: int | None = _optimiser(
-        None, "Steps over which a linear step size falls to 0; left out: all steps.", minimum=1
+        None, "Environment steps over which a linear step size falls to 0; left out: all.", minimum=1
     )
     adam_betas: tuple[float, float] = _optimiser((0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1)
     rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
@@ -111,14 +115,18 @@ class TrainingSettings:
     acting_quantiles: int = _algorithm(32, "IQN: quantile samples per state when acting.", minimum=1)
     kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=MIN_KAPPA)
 
-    eval_interval: int = _evaluation(10_000, "Steps between evaluations.", minimum=1)
+    eval_interval: int = _evaluation(10_000, "Environment steps between evaluations.", minimum=1)
     eval_episodes: int = _evaluation(10, "Episodes per evaluation of one agent.", minimum=0)
-    eval_timesteps: int = _evaluation(0, "Timesteps per evaluation of one agent, instead of episodes.", minimum=0)
+    eval_timesteps: int = _evaluation(
+        0, "Environment steps per evaluation of one agent, instead of --eval-episodes.", minimum=0
+    )
     eval_envs: int = _evaluation(10, "Environments per agent that evaluate in parallel.", minimum=1)
     eval_episode_limit: int | None = _evaluation(
         None, "Most steps per evaluation episode; left out: the environment's own limit.", minimum=1
     )
-    eval_epsilon: float = _evaluation(0.0, "Epsilon in evaluation.", minimum=0, maximum=1)
+    eval_epsilon: float = _evaluation(
+        0.0, "Epsilon, the probability of a random action, in evaluation.", minimum=0, maximum=1
+    )
 
     tf32: bool = _execution(False, "CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")
 
@@ -199,6 +207,10 @@ class TrainingSettings:
         return cls(**values)
 
 
+# The values of the generic preset, for environments without one of their own; images have a few others.
+GENERIC_SETTINGS = TrainingSettings(loss="huber", initialization="pytorch")
+GENERIC_AGENT_SETTINGS = AgentSettings(step_size=5e-4)
+GENERIC: dict[str, Any] = asdict(GENERIC_SETTINGS) | asdict(GENERIC_AGENT_SETTINGS)
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
 
@@ -231,7 +243,8 @@ def show_settings(
     def decorate(function: Function) -> Function:
         written = signature(function)
         others = [parameter for parameter in written.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
-        named = [by_name(name, annotation=annotation(declared)) for name, declared in SETTINGS.items()]
+        names = sorted(SETTINGS, key=lambda name: name not in PER_AGENT)  # those that are swept come first
+        named = [by_name(name, annotation=annotation(SETTINGS[name])) for name in names]
         function.__signature__ = written.replace(parameters=[*others, *named])  # type: ignore[attr-defined]
         return function
 

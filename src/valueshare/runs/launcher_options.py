@@ -7,10 +7,11 @@ import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
+from valueshare.option_groups import in_group
 from valueshare.runs.storage.locations import Location
 from valueshare.setting import as_count, as_float
 
@@ -33,7 +34,7 @@ class LauncherOptions:
 
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
-    workers: int = 0
+    workers: Annotated[int, in_group("execution")] = 0
     """Worker processes on a CPU, which share the agents; 0: one per core, and one for a short run or on CUDA."""
     ray_address: str = "auto"
     """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
@@ -43,7 +44,7 @@ class LauncherOptions:
     """GPUs per population when training on CUDA; 0.5: two populations share a GPU."""
     ray_retries: int = 3
     """How many times a population is resumed from its last checkpoint after its worker is lost."""
-    population_agents: int = 0
+    population_agents: Annotated[int, in_group("execution")] = 0
     """Most agents per population; 0: all that can share one, on Ray all that fit into memory, in Atari studies 16."""
     shard: str = ""
     """Shard of the table of agents to run, 1/N to N/N, in its own folder; left out: the whole table."""
