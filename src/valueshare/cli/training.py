@@ -199,6 +199,6 @@ def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions,
     if launcher.shard:
         return
     run = shlex.quote(str(folder))
-    print(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
+    print("next:", f"  valueshare report {run}", f"  valueshare watch {run}", sep="\n")
     if isinstance(folder, Path):
-        print(f"      valueshare play {run} --agent 0 --video agent.mp4")
+        print(f"  valueshare play {run} --agent 0 --video agent.mp4")
