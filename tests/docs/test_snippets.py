@@ -47,7 +47,7 @@ MODES = {  # the first that matches
     r"^evaluate ": Mode("run", "--episodes 2 --episode-limit 20"),
     r"^extend runs/LunarLander": Mode("parse"),  # of a run that takes too long
     r"^extend ": Mode("run", "--steps 60 --workers 1"),
-    r"^best ": Mode("parse"),  # of a sweep that takes too long; tests/analysis/test_held_out.py runs it
+    r"^best ": Mode("run", "--resamples 100"),
     r"^(resume|paper-table|--help)": Mode("run"),
 }
 SCALE = {  # of Python blocks
@@ -68,6 +68,7 @@ OWN_TESTS = {  # Python blocks that other tests run, by page and section ("": al
 PREPARED = {
     "docs/run-folders.md": "runs/CartPole-v1-ib-dqn",
     "docs/play.md": "runs/Pong-ib-dqn",
+    "docs/training.md": "runs/sweep",  # the sweep itself takes too long
 }
 WITH_SNIPPETS = [path for path in PAGES if snippets(path)]
 Cli = Callable[..., Any]

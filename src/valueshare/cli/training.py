@@ -200,6 +200,9 @@ def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions,
     if launcher.shard:
         return
     run = shlex.quote(str(folder))
-    print_line(f"next: valueshare report {run}, or in a browser: valueshare watch {run}")
+    commands = [f"report {run}", f"watch {run}"]
     if isinstance(folder, Path):
-        print_line(f"      valueshare play {run} --agent 0 --video agent.mp4")
+        commands.append(f"play {run} --agent 0 --video agent.mp4")
+    print_line("next:")
+    for command in commands:
+        print_line(f"  valueshare {command}")

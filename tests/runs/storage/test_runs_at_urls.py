@@ -91,7 +91,7 @@ def test_the_same_end_as_in_a_folder(
     code, out, err = cli(*small, "--out", url)
     assert (code, err) == (0, "")
     assert f"run folder: {url}\n" in out
-    shown = f"next: valueshare report {url}, or in a browser: valueshare watch {url}\n"
+    shown = f"next:\n  valueshare report {url}\n  valueshare watch {url}\n"
     assert out.endswith(f"records: {url}/records\n{shown}")
     assert_same_end(there, uninterrupted)
     found = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
