@@ -34,6 +34,15 @@ SMALL = "--seeds 1 --steps 60 --eval-interval 30 --eval-episodes 1 --eval-episod
 TRAIN = f"valueshare train --env CartPole-v1 {SMALL} --learning-starts 10 --hidden 8 --out run"
 PONG = f"valueshare train --env Pong {SMALL} --learning-starts 10 --replay-capacity 200 --out run"
 LAYER = "import torch, valueshare; assert valueshare.MeanExpansion(2)(torch.ones(2)).tolist() == [3, 3]"
+SMALL_FROM_PYTHON = "steps=60, eval_interval=30, eval_episodes=1, eval_episode_limit=10, batch_size=4, hidden=[8]"
+ON_RAY = f"""
+import os, secrets
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # or Ray stores one in the home directory
+import ray, valueshare
+ray.init(num_cpus=1, include_dashboard=False)  # a cluster that ends with this process
+options = valueshare.LauncherOptions(launcher="ray")
+valueshare.train("CartPole-v1", seeds=1, {SMALL_FROM_PYTHON}, learning_starts=10, out="run", launcher=options)
+"""
 EXPORT = "import valueshare; valueshare.open_run('run').agent(0).export('agent.onnx')"
 
 
@@ -52,7 +61,7 @@ USES = {
     "atari": Use((PONG,), ("run/agents.parquet",)),
     "jax": Use((f"{TRAIN} --backend jax",), ("run/agents.parquet",)),
     "video": Use((TRAIN, "valueshare play run --agent 0 --video agent.mp4"), ("agent.mp4",), ("train",)),
-    "ray": Use((f"{TRAIN} --launcher ray",), ("run/agents.parquet",)),
+    "ray": Use((("python", "-c", ON_RAY),), ("run/agents.parquet",)),
     "remote": Use((TRAIN.replace("--out ", "--out local://{folder}/"),), ("run/agents.parquet",), ("train",)),
     "tensorboard": Use((f"{TRAIN} --log tensorboard",), ("run/tensorboard",), ("train",)),
     "wandb": Use((f"{TRAIN} --log wandb",), ("run/agents.parquet",), ("train",)),
