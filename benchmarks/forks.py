@@ -84,7 +84,7 @@ class Command:
         return self.code
 
     def ended(self) -> Ended:
-        out, err = (file.read_text(errors="replace") for file in self._files)
+        out, err = (file.read_bytes().decode(errors="replace") for file in self._files)  # with its carriage returns
         return Ended(self.code, out, err)
 
     def send(self, number: signal.Signals) -> None:

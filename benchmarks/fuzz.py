@@ -10,6 +10,8 @@ write (`fuzz_commands.py`); a command for a run folder of which one file is dama
 fork (`forks.py`), in `--gigabytes` of address space. Faults are:
 
 - a traceback, a crash, or an exit code that is not one of 0, 1, 2, 75, 130 and 143;
+- with exit code 2, more than one line on standard error;
+- a character in the output that controls a terminal, or changes the direction of text;
 - a hang: no end within the limit, and none after SIGTERM, or no use of a core. A command that
   trains or measures is ended by SIGTERM, and is not a fault: "still running". For `train`, `--plan`
   must take the same words;
@@ -232,7 +234,11 @@ def faults_of(ended: Ended) -> list[str]:
     faults = []
     if ended.code not in CODES:
         faults.append(f"exit code {ended.code}")
+    if ended.code == 2 and ended.err.count("\n") != 1:
+        faults.append(f"{ended.err.count(chr(10))} lines of error: {ended.err[-1_500:]!r}")
     said = ended.out + ended.err
+    if raw := {one for one in said if not one.isprintable()} - set("\n\xa0"):
+        faults.append(f"control characters {sorted(raw)} in the output")
     for word in (
         "Traceback (most recent",
         "Exception ignored",

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Text that would control a terminal, begin a line of its own, or be shown in another order.
+CONTROLS = ["\x1b]0;x\x07", "\x1b[2J", "x\nError: x", "\rx", "\x9b2J", "\u202ex", "\u2066x\u2069", "a\u200bb", "\x00"]
 VALUES: list[Any] = [
+    *CONTROLS,
     *(None, True, False, -1, 0, 1, 2, 1.5, -0.0, 1e308, 10**40, -(10**40), 2**63, float("nan")),
     *(float("inf"), "", " ", "x", "../x", "/etc/passwd", "ü✓", "\u0000", "nan", "1", "a" * 5_000),
     *(
@@ -164,7 +167,9 @@ def _change_one(rng: random.Random, values: Any) -> tuple[str, str]:
         del above[key]
         return name, "deleted"
     if kind < 0.25 and isinstance(above, dict):
-        above[rng.choice(("x", "", "../x", "format", key + "x"))] = copy.deepcopy(rng.choice(VALUES))
+        above[rng.choice(("x", "", "../x", "format", key + "x", rng.choice(CONTROLS)))] = copy.deepcopy(
+            rng.choice(VALUES)
+        )
         return name, "has a neighbour more"
     if kind < 0.35 and isinstance(above[key], int | float):
         above[key] = above[key] * rng.choice((-1, 2, 10, 1_000_000)) + rng.choice((-1, 0, 1))

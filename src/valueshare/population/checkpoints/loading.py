@@ -70,18 +70,22 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
 def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = paths.manifests()
-    damaged = False
+    damages: list[tuple[Path, Damaged]] = []
     for path in manifests:
         try:
-            return load(read_manifest(path))
+            found = load(read_manifest(path))
         except EndBeforeExtension:
             continue
         except Damaged as damage:
             if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
                 return _newest(paths, load)
-            damaged = True
-            then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
-            _log.warning("%s is damaged (%s): %s", path, damage, then)
-    if damaged:
-        raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
+            damages.append((path, damage))
+        else:
+            for each in damages:
+                _log.warning("%s is damaged (%s): using the checkpoint before it", *each)
+            return found
+    if damages:
+        newest, why = damages[0]
+        start_again = "start the run again in a new folder"
+        raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole ({newest.name}: {why}): {start_again}")
     return None
