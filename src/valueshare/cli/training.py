@@ -203,6 +203,4 @@ def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions,
     commands = [f"report {run}", f"watch {run}"]
     if isinstance(folder, Path):
         commands.append(f"play {run} --agent 0 --video agent.mp4")
-    print_line("next:")
-    for command in commands:
-        print_line(f"  valueshare {command}")
+    print_line("next:", *(f"  valueshare {command}" for command in commands))
