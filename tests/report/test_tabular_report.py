@@ -129,6 +129,18 @@ def test_records_that_do_not_fit_are_refused(study: Path) -> None:
         check_refused()
 
 
+def test_a_study_of_an_earlier_version_is_not_called_damaged(study: Path) -> None:
+    file = study / "config.json"
+    config = json.loads(file.read_text())
+    (own,) = config["studies"]
+    own["step_sizes"] = own.pop("step_size")
+    file.write_text(json.dumps(config | {"valueshare": "0.1.0", "studies": [own]}))
+    with pytest.raises(
+        InvalidInput, match=r"another version \(valueshare 0\.1\.0\), with the setting step_sizes: read"
+    ):
+        report((study,))
+
+
 @pytest.mark.parametrize("shard", [7, "x/y", "3/2", "0/0", "", ["1/2"], {}])
 def test_a_shard_that_cannot_be_is_refused(shard: object, study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = study / "config.json"

@@ -9,8 +9,9 @@ taken as it is.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,10 +68,23 @@ def _stored_in(path: Path) -> list[StoredStudy]:
     for folder in (path, *sorted(path.glob("shard-*-of-*"))):
         values = read_config(folder, skip_damaged=True) or {}
         if values.get("kind") == KIND and (folder == path or "shard" in values):
+            _refuse_other_version(folder, values)
             with _damage_named(folder, "shard" in values):
                 config = validate_as(values, TabularConfig)
             studies.append(StoredStudy(folder, parse_shard(config.shard) if config.shard else None, config.studies))
     return studies
+
+
+def _refuse_other_version(folder: Path, values: Mapping[str, Any]) -> None:
+    """Refuse studies that have settings with names that this version does not know."""
+    studies = values.get("studies")
+    settings = [study for study in studies if isinstance(study, dict)] if isinstance(studies, list) else []
+    unknown = sorted(set().union(*settings) - {field.name for field in fields(TabularStudy)})
+    if unknown:
+        raise InvalidInput(
+            f"{folder} was written by another version (valueshare {values.get('valueshare')}), with the setting "
+            f"{unknown[0]}: read it with that one, or run its study again with --overwrite"
+        )
 
 
 def stored_result(
