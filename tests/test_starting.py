@@ -1,6 +1,5 @@
 """What is printed before and after a run, and folders that are refused."""
 
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,8 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.settings import PER_AGENT
 from valueshare.report.tables import FINAL
 from valueshare.runs.planning import make_plan
-from valueshare.runs.run import Run
 from valueshare.runs.run_folder import UsedOptions, create_run_folder, refuse_existing_run
-from valueshare.starting import summary
+from valueshare.runs.variants import summary
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -32,9 +30,9 @@ def test_the_end_says_which_score_it_shows_in_the_words_of_the_report() -> None:
     records = pl.DataFrame(
         {"agent": [0, 0, 1, 1], "step": [50, 100] * 2, "score": [0.0, 10.0, 0.0, 20.0], "diverged_at": None}
     )
-    lines = summary(Run(Path("run"), agents, records, finished=True))
+    lines = summary(agents, records)
     assert lines[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE} 15.0 (step 100, mean of 2 agents)"
-    assert FINAL_SCORE in lines[-2]
+    assert FINAL_SCORE in lines[-1]
     assert FINAL_SCORE in FINAL
     assert LAST_SCORE in FINAL
 
@@ -119,12 +117,13 @@ def test_a_run_says_where_its_settings_come_from_and_ends_with_the_commands_that
     code, out, _ = cli(*TINY, "--out", folder)
     assert (code, out.count("settings: preset of CartPole-v1\n")) == (0, 1)
     assert "settings: preset of CartPole-v1\n" in cli(*TINY, "--out", tmp_path / "other", "--plan")[1]
-    last = "\n".join(out.splitlines()[-2:])
-    commands = [shlex.split(words)[1:] for words in re.findall(r"valueshare [^,]+?(?=,|$)", last, re.M)]
+    last = out.splitlines()[-4:]
+    assert last[0] == "next:"
+    commands = [shlex.split(line)[1:] for line in last[1:]]
     assert [words[:2] for words in commands] == [[name, str(folder)] for name in ("report", "watch", "play")]
     for words in commands:
         make_app().parse_args(words, exit_on_error=False, print_error=False)
-    assert cli("resume", folder)[1].endswith(f"{last}\n")
+    assert cli("resume", folder)[1].splitlines()[-4:] == last
 
 
 def test_a_shard_is_not_shown_alone(tmp_path: Path, cli: Cli) -> None:
@@ -136,5 +135,5 @@ def test_diverged_agents_are_counted_with_a_remedy() -> None:
     agents = pl.DataFrame({"agent": [0, 1], "env": "CartPole-v1", "algorithm": "ib-dqn", "k": 4.0, "seed": [0, 1]})
     agents = agents.with_columns(pl.lit(0.1).alias(name) for name in PER_AGENT)
     records = pl.DataFrame({"agent": [0, 1], "step": 50, "score": 0.0, "diverged_at": [None, 30]})
-    lines = summary(Run(Path("run"), agents, records, finished=True))
+    lines = summary(agents, records)
     assert lines[1] == "1 of 2 agents diverged and were frozen: try a smaller --step-size or --k"

@@ -1,4 +1,4 @@
-"""Starting and resuming the run of a plan: checks, the folder or URL, the launcher, and what is printed."""
+"""Starting and resuming the run of a plan: checks, the folder or URL, and the launcher."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -28,9 +28,8 @@ from valueshare.runs.storage.copies import refuse_new_run, refuse_other_files, w
 from valueshare.runs.storage.leases import leased, remove_abandoned
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
-from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG
-from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize, resume_command
+from valueshare.text import resume_command
 
 
 def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
@@ -106,24 +105,6 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
-
-
-def summary(run: Run) -> list[str]:
-    """How a run ended: the score of each variant in its last evaluation, and how many agents diverged."""
-    variants = variant_scores(run.agents, run.records)
-    lines = [
-        f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "
-        f"(step {row['step']:,}, mean of {pluralize(row['agents'], 'agent')})"
-        for row in variants.to_dicts()
-    ]
-    diverged = variants["diverged"].sum()
-    if diverged:
-        frozen = f"{diverged:,} of {run.agents.height:,} agents diverged and were frozen"
-        lines.append(f"{frozen}: try a smaller --step-size or --k")
-    else:
-        lines.append("no agent diverged")
-    note = f"in reports, the final score is the {FINAL_SCORE}"
-    return [*lines, note, f"records: {run.folder / 'records'}"]
 
 
 def check_device(plan: Plan, launcher: LauncherOptions) -> None:

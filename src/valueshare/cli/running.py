@@ -65,9 +65,9 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
             exit_with("stopped; nothing was written", stop.exit_code)
         # Without a signal, somebody else has ended it.
         exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
-    from valueshare.starting import summary
+    from valueshare.runs.variants import summary
 
-    print_line(*summary(run))
+    print_line(*summary(run.agents, run.records), f"records: {run.folder / 'records'}")
     return 0
 
 

@@ -4,6 +4,7 @@ import polars as pl
 
 from valueshare.learning.algorithms import unread_settings
 from valueshare.population.settings import PER_AGENT
+from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
 
 COMPARED = ("env", "algorithm", "k")
 
@@ -29,6 +30,20 @@ def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
             pl.col("diverged_at").is_not_null().sum().alias("diverged"),
         )
     )
+
+
+def summary(agents: pl.DataFrame, records: pl.DataFrame) -> list[str]:
+    """How a run ended: the score of each variant in its last evaluation, and how many agents diverged."""
+    variants = variant_scores(agents, records)
+    lines = [
+        f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "
+        f"(step {row['step']:,}, mean of {pluralize(row['agents'], 'agent')})"
+        for row in variants.to_dicts()
+    ]
+    end = "no agent diverged"
+    if diverged := variants["diverged"].sum():
+        end = f"{diverged:,} of {agents.height:,} agents diverged and were frozen: try a smaller --step-size or --k"
+    return [*lines, end, f"in reports, the final score is the {FINAL_SCORE}"]
 
 
 def label(row: dict[str, object]) -> str:
