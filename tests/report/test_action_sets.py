@@ -137,7 +137,7 @@ def test_every_run_needs_a_step_size(results: Path) -> None:
     assert not has_figure(results)
 
 
-@pytest.mark.parametrize("bins", ["1", "100x100", "x".join(["2"] * 13), "x".join(["9999"] * 1_100)])
+@pytest.mark.parametrize("bins", ["1", "100x100", "x".join(["2"] * 13), "x".join(["9999"] * 190)])
 def test_a_name_that_is_none_of_ours_has_no_bins(results: Path, bins: str) -> None:
     changed(results, env=pl.col("env").str.replace("bins3x3", f"bins{bins}"))
     assert not has_figure(results)
