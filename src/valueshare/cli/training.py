@@ -67,8 +67,8 @@ def train(
 ) -> None:
     """Train every combination of environment, algorithm, k, settings and seed.
 
-    Settings that are left out have the values of the environment's preset, or, if it has none, those shown below;
-    --plan prints them. Options with ... take several values: every combination is trained.
+    Settings that are left out have the values of the environment's preset, or, if it has none, those shown below
+    (four of them differ for images); --plan prints them. Options with ... take several values: every combination is trained.
 
     Args:
         env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,
