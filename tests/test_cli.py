@@ -264,6 +264,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --k", r"no k is given: write at least one"),
         ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
         ("tabular --k inf", r"k = inf: .*finite number >= 0"),
+        ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
         ("tabular --k 0 0", r"k 0 is given twice: write each value once"),
         ("tabular --step-size", r"no step size is given"),
         ("tabular --step-size nan", r"step size nan: it lies in \(0, 1\]"),

@@ -224,6 +224,15 @@ def test_a_parametrized_last_layer_is_the_last_layer(wrap: Callable[[nn.Module],
     torch.testing.assert_close(net(x), vs.expand(before(x), 2))
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.Tanh(), nn.Softplus()])
+def test_action_values_have_no_activation(activation: nn.Module) -> None:
+    net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4), activation)
+    name = type(activation).__name__
+    with pytest.raises(vs.InvalidInput, match=rf"^{name} follows the last linear layer '2', and action-values"):
+        append_mean_expansion(net, 2)
+    assert isinstance(net[2], nn.Linear)
+
+
 # n
 
 

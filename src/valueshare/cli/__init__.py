@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, get_origin
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
@@ -139,9 +139,13 @@ def _shown_default(value: Any) -> str | None:
 def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
 
-    Of an option that is given twice the last one holds, as in argparse; the parser would join the values of a list.
+    Of an option that is given twice the last one holds, as in argparse; one with several values is refused
+    then, because all of them may have been meant.
     """
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
+    if len(starts) > 1 and get_origin(kind) is tuple:
+        once = " ".join([str(tokens[0].keyword), *(token.value for token in tokens)])
+        raise CoercionError(msg=f"{tokens[0].keyword} is given twice: write {once}", token=tokens[0])
     tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):
         tokens = [_as_integer(token) for token in tokens]

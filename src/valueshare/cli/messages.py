@@ -47,6 +47,8 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
                 if option.startswith("--") and option not in options:
                     return f"{name} is missing, and {_no_option(command, option, options)}"
             return f"{name} is missing: valueshare {command} --help says what it is"
+        case CoercionError(msg=str() as text):
+            return text
         case CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"

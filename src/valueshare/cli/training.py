@@ -68,7 +68,8 @@ def train(
     """Train every combination of environment, algorithm, k, settings and seed.
 
     Settings that are left out have the values of the environment's preset, or, if it has none, those shown below
-    (four of them differ for images); --plan prints them. Options with ... take several values: every combination is trained.
+    (four of them differ for images); --plan prints them. Options with ... take several values: every
+    combination is trained.
 
     Args:
         env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,
@@ -110,6 +111,7 @@ def train(
         )
         if plan:
             print_plan(run_plan, execution, about)
+            print_line(f"run folder: {folder}")
             try:
                 starting.check_plan(run_plan, folder, execution)
             except InvalidInput as refusal:

@@ -127,6 +127,12 @@ def append_mean_expansion(
                     f"{type(other).__name__} comes after the last linear layer {after!r}: name the layer of the "
                     "action-values with after"
                 )
+        for other in _next_in_sequence(modules, after):
+            if type(other).__module__ == nn.ReLU.__module__:
+                raise InvalidInput(
+                    f"{type(other).__name__} follows the last linear layer {after!r}, and action-values have no "
+                    "activation: take it away, or name the output layer with after"
+                )
     elif after in linears:
         following = _next_in_sequence(modules, after)
     else:

@@ -76,8 +76,10 @@ def agent_table(
     numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
     table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
     table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
+    if len(set(k_values)) < len(k_values):
+        raise InvalidInput(f"k = {', '.join(map(str, k_values))}: a value is there twice, give each once")
     if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
-        raise InvalidInput("the table names an agent twice: give each value of a list once")
+        raise InvalidInput("an agent is there twice: give each environment, algorithm and value of a setting once")
     return table
 
 
