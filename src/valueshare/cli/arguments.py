@@ -62,7 +62,8 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
-_NAMES = "|".join(name for name in SETTINGS if "_" in name)
+_AFTER_TRAINING = ("episode_limit", "seeds_from")  # of `evaluate` and `play`
+_NAMES = "|".join(name for name in (*SETTINGS, *_AFTER_TRAINING) if "_" in name)
 _SETTING = re.compile(rf"\b(?P<name>{_NAMES})\b(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
