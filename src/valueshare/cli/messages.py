@@ -56,22 +56,25 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
     return one_line(error)
 
 
-def _options(error: CycloptsError) -> list[str]:
+def _options(error: CycloptsError, *, valued: bool = False) -> list[str]:
+    """The options of a command; only those that take a value, if `valued`."""
     if error.app is None or isinstance(error, UnknownCommandError):
         return []
-    return [name for argument in error.app.assemble_argument_collection() for name in argument.names]
+    arguments = error.app.assemble_argument_collection()
+    return [name for one in arguments if not valued or one.token_count()[0] for name in one.names]
 
 
 def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
-    words = list(error.root_input_tokens or ())
-    place = words.index(word) if word in words else 0
+    words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
+    is_value = [before in valued for before in ["", *words]]
+    place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
     before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
         return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
-    if earlier in options:
+    if earlier in valued:
         return f"{earlier} takes one value"
     is_first = before == command.rpartition(" ")[2]
     return f"write --env {shlex.quote(word)}" if is_first and "--env" in options else "leave it out"
