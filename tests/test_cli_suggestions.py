@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from valueshare.cli import make_app
-from valueshare.population.other_names import OTHER_NAMES
+from valueshare.errors import InvalidInput
+from valueshare.population.other_names import OTHER_NAMES, check_known
+from valueshare.population.settings import SETTINGS
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -69,6 +71,21 @@ def test_an_option_of_another_library_is_named_as_ours(
             "play has no option --max-steps: it is called --episode-limit here",
         ),
         ("evaluate r --agents 3", "evaluate has no option --agents: it is called --agent here"),
+        (
+            "evaluate r --seeds 3",
+            (
+                "evaluate has no option --seeds: it is called --seeds-from here, and is the first of them; "
+                "--episodes is how many there are"
+            ),
+        ),
+        (
+            "train --env A --tau 1",
+            (
+                "train has no option --tau: soft target updates are not supported; "
+                "every --target-update-interval steps, all weights are copied"
+            ),
+        ),
+        ("tabular --tau 1", "tabular has no option --tau: valueshare tabular --help has all"),
         ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
         ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),
         ("extend r --steps 5 --lr 1", "a run is extended with its own settings: leave out --lr"),
@@ -88,6 +105,24 @@ def test_an_option_of_another_library_is_named_as_ours(
 )
 def test_what_to_write_instead(command: str, complaint: str, cli: Cli) -> None:
     assert tuple(cli(*shlex.split(command))) == (2, "", f"valueshare: {complaint}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("n_envs", "every agent trains in one environment, and 'seeds' is the number of agents"),
+        ("tau", "soft target updates are not supported; every 'target_update_interval' steps, all weights are copied"),
+        ("seed", "it is called 'first_seed' here, and seeds=1 makes it one agent"),
+        ("gpu", "it is called 'device' here, as in device='cuda'"),
+        ("dueling", "write algorithm='dueling-dqn'"),
+        ("lr", "it is called 'step_size' here"),
+        ("step_sise", "did you mean step_size or steps?"),
+    ],
+)
+def test_python_gives_the_same_advice(name: str, advice: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_known("setting", name, SETTINGS)
+    assert str(refused.value).partition(": ")[::2] == (f"there is no setting {name!r}", advice)
 
 
 def test_names_of_other_libraries_lead_to_options_of_train() -> None:

@@ -18,7 +18,7 @@ from cyclopts import (
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
-from valueshare.population.other_names import INSTEAD, NOTES, canonical_name
+from valueshare.population.other_names import canonical_name, other_name_advice
 from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
@@ -96,12 +96,12 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     name, refusal = _as_name(option), f"{command} has no option {option}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
-        return f"{refusal}: it is called {_as_option(ours)} here{NOTES.get((name, ours), '')}"
+        return f"{refusal}: {other_name_advice(name, ours, _as_option)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
     if of_train is not None and command in KEPT:
         return f"a run {KEPT[command]} with its own settings: leave out {option}"
-    advice = INSTEAD.get(name, "")
-    if advice and all(named in options for named in ("--device", *re.findall("--[a-z]+", advice))):
+    advice = other_name_advice(name, None, _as_option)
+    if advice and all(named in options for named in ("--device", *re.findall("--[a-z-]+", advice))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
@@ -114,8 +114,9 @@ def _as_name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _as_option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _as_option(name: str, value: str | None = None) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is None else f"{option} {value}"
 
 
 def _expected_type(kind: Any) -> str:
