@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts import (
+    Argument,
     CoercionError,
     CycloptsError,
     MissingArgumentError,
@@ -61,7 +62,12 @@ def _options(error: CycloptsError, *, valued: bool = False) -> list[str]:
     if error.app is None or isinstance(error, UnknownCommandError):
         return []
     arguments = error.app.assemble_argument_collection()
-    return [name for one in arguments if not valued or one.token_count()[0] for name in one.names]
+    return [name for one in arguments if not (valued and _is_switch(one)) for name in one.names]
+
+
+def _is_switch(argument: Argument) -> bool:
+    """Whether an option takes no value; one of `bool | None` counts a value, but is written --X or --no-X."""
+    return argument.token_count()[0] == 0 or any(name.startswith("--no-") for name in argument.names)
 
 
 def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
