@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from valueshare.cli import make_app
-from valueshare.population.other_names import OTHER_NAMES
+from valueshare.errors import InvalidInput
+from valueshare.population.other_names import OTHER_NAMES, check_known
+from valueshare.population.settings import SETTINGS
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -58,7 +60,7 @@ def test_an_option_of_another_library_is_named_as_ours(
         assert (code, said, complaint.count("\n")) == (2, "", 1)
         refusal, _, advice = complaint.partition(": ")[2].partition(": ")
         assert refusal == f"{command.removesuffix(' --env A')} has no option {other}"
-        assert re.search(rf"{hint}\b", advice), complaint
+        assert re.search(rf"{re.escape(hint)}(?![\w-])", advice), complaint
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,21 @@ def test_an_option_of_another_library_is_named_as_ours(
             "play has no option --max-steps: it is called --episode-limit here",
         ),
         ("evaluate r --agents 3", "evaluate has no option --agents: it is called --agent here"),
+        (
+            "evaluate r --seeds 3",
+            (
+                "evaluate has no option --seeds: it is called --seeds-from here, and is the first of them; "
+                "--episodes is how many there are"
+            ),
+        ),
+        (
+            "train --env A --tau 1",
+            (
+                "train has no option --tau: soft target updates are not supported; "
+                "every --target-update-interval steps, all weights are copied"
+            ),
+        ),
+        ("tabular --tau 1", "tabular has no option --tau: valueshare tabular --help has all"),
         ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
         ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),
         ("extend r --steps 5 --lr 1", "a run is extended with its own settings: leave out --lr"),
@@ -76,6 +93,9 @@ def test_an_option_of_another_library_is_named_as_ours(
         ("train 'My game' --steps 5", "--env is missing: write --env 'My game'"),
         ("tabular FrozenLake-v1 --seeds 3", "tabular takes no 'FrozenLake-v1': write --env FrozenLake-v1"),
         ("tabular --env FrozenLake-v1 Taxi-v4", "tabular takes no 'Taxi-v4': --env takes one value"),
+        ("train --env CartPole-v1 --seeds 3 3", "train takes no '3': --seeds takes one value"),
+        ("train --env A --seeds 3 4 --steps 4", "train takes no '4': --seeds takes one value"),
+        ("train --env A --plan 3 --steps 3", "train takes no '3': write --plan alone"),
         ("reproduce atari57 Pong", "reproduce atari57 takes no 'Pong': write --env Pong"),
         (
             "tabular --env a/B-v0",
@@ -85,6 +105,24 @@ def test_an_option_of_another_library_is_named_as_ours(
 )
 def test_what_to_write_instead(command: str, complaint: str, cli: Cli) -> None:
     assert tuple(cli(*shlex.split(command))) == (2, "", f"valueshare: {complaint}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("n_envs", "every agent trains in one environment, and 'seeds' is the number of agents"),
+        ("tau", "soft target updates are not supported; every 'target_update_interval' steps, all weights are copied"),
+        ("seed", "it is called 'first_seed' here, and seeds=1 makes it one agent"),
+        ("gpu", "it is called 'device' here, as in device='cuda'"),
+        ("dueling", "write algorithm='dueling-dqn'"),
+        ("lr", "it is called 'step_size' here"),
+        ("step_sise", "did you mean step_size or steps?"),
+    ],
+)
+def test_python_gives_the_same_advice(name: str, advice: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_known("setting", name, SETTINGS)
+    assert str(refused.value).partition(": ")[::2] == (f"there is no setting {name!r}", advice)
 
 
 def test_names_of_other_libraries_lead_to_options_of_train() -> None:

@@ -296,9 +296,10 @@ def test_a_k_that_is_no_number_is_refused_in_one_line(function: Callable[..., An
 
 
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)
-@pytest.mark.parametrize("k", [True, np.array([True, False]), torch.tensor(True), torch.tensor(1j)])
+@pytest.mark.parametrize("k", [True, [True, False], np.array([True, False]), torch.tensor(True), torch.tensor(1j)])
 def test_truth_values_and_complex_numbers_are_no_k(function: Callable[..., Any], k: Any) -> None:
-    message = r"^k is (given as (bool|Tensor)|an array of truth values): write a number, an array of numbers, or 'n'$"
+    what = r"(given as (bool|Tensor of torch.complex64)|an array of truth values)"
+    message = rf"^k is {what}: write a number, an array of numbers, or 'n'$"
     with pytest.raises(vs.InvalidInput, match=message):
         function(torch.ones((2, 3)), k)
 
@@ -307,10 +308,14 @@ def test_n_is_not_known_without_actions() -> None:
     for function in (vs.condition_number, vs.baseline_fraction):
         with pytest.raises(vs.InvalidInput, match=r"^k = 'n' is the number of actions, which is not known here: write"):
             function("n")
-    wrong: tuple[Any, ...] = (2.5, "n", None, True)
+    wrong: tuple[Any, ...] = (2.5, "n", None, True, np.array([1, 2]), torch.tensor(2.5), torch.ones(2))
     for n in wrong:
         with pytest.raises(vs.InvalidInput, match=r"^n is given as \w+: write the number of actions$"):
             vs.matrix(n, 1.0)
+    for two in (np.int64(2), np.array(2), torch.tensor(2)):
+        np.testing.assert_array_equal(vs.matrix(two, 2.0), [[2, 1], [1, 2]])  # type: ignore[arg-type]
+    with pytest.raises(vs.InvalidInput, match=r"^values is given as ndarray of complex128: write a number"):
+        vs.expand(np.array([1j, 2]), 1.0)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)

@@ -138,7 +138,8 @@ def environment(python: Path, *packages: str | Path) -> Iterator[Path]:
         folder = Path(temporary)
         call(python, "-m", "venv", folder / "venv")
         own = folder / "venv" / "bin" / "python"
-        call(own, "-m", "pip", "install", "--quiet", "--no-compile", "--prefer-binary", *packages)
+        if packages:
+            call(own, "-m", "pip", "install", "--quiet", "--no-compile", "--prefer-binary", *packages)
         yield folder
 
 
@@ -172,8 +173,10 @@ def try_extra(wheel: Path, extra: str, python: Path) -> None:
 
 
 def resolve_extra(wheel: Path, extra: str, python: Path) -> None:
-    """Let pip find versions for an extra, without installing them."""
-    call(python, "-m", "pip", "install", "--dry-run", "--quiet", "--prefer-binary", f"{wheel}[{extra}]")
+    """Let pip find versions for an extra in an empty environment, without installing them."""
+    with environment(python) as folder:
+        pip = ("python", "-m", "pip", "install", "--dry-run", "--quiet", "--prefer-binary")
+        run_command(folder, (*pip, f"{wheel}[{extra}]"))
 
 
 def passes(what: str, check: Callable[[], None]) -> bool:

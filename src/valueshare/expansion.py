@@ -15,6 +15,7 @@ u = (z_1, ..., z_n, b) the baseline-residual vector.
 """
 
 import math
+import operator
 import sys
 from typing import Any, Literal
 
@@ -107,8 +108,12 @@ def matrix(n: int, k: Coefficients) -> Array:
 
     Shapes: k [...] -> M [..., n, n].
     """
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise InvalidInput(f"n is given as {type(n).__name__}: write the number of actions")
+    try:
+        if isinstance(n, bool):
+            raise TypeError
+        n = operator.index(n)
+    except TypeError as error:  # of arrays and tensors that are not one whole number, too
+        raise InvalidInput(f"n is given as {type(n).__name__}: write the number of actions") from error
     if n < 1:
         raise InvalidInput(f"n = {n}: a state has at least 1 action")
     k = _as_array(_checked(k, n), "k")
@@ -169,9 +174,9 @@ def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: f
     if isinstance(value, int | float):
         entries = [value]
     else:
-        if "bool" in str(getattr(value, "dtype", "")):
+        given, value = value, _as_array(value, name, wanted)
+        if "bool" in str(given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype):
             raise InvalidInput(f"{name} is an array of truth values: write {wanted}")
-        value = _as_array(value, name, wanted)
         entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
     for entry in entries:
         if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
@@ -181,7 +186,7 @@ def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: f
 
 def _as_array(x: Array, name: str, wanted: str = NUMBERS) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
-    type_name = type(x).__name__
+    type_name = type(x).__name__ + (f" of {x.dtype}" if "complex" in str(getattr(x, "dtype", "")) else "")
     try:
         if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
             _refuse_text_and_none(np.asarray(x))

@@ -21,6 +21,12 @@ def steps(job: Any, key: str) -> list[Any]:
     return [step[key] for step in job["steps"] if key in step]
 
 
+def needed(job: Any) -> list[str]:
+    """The jobs that a job waits for: GitHub takes one name, or a list."""
+    needs = job.get("needs", [])
+    return [needs] if isinstance(needs, str) else needs
+
+
 def test_every_supported_python_on_both_architectures() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     supported = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
@@ -40,7 +46,7 @@ def test_targets_and_needed_jobs_exist(path: Path) -> None:
     for job in jobs.values():
         called = [target for run in steps(job, "run") for target in re.findall(r"\bmake ([a-z-]+)", run)]
         assert set(called) <= set(targets)
-        assert set([job["needs"]] if "needs" in job else []) <= set(jobs)
+        assert set(needed(job)) <= set(jobs)
         assert "timeout-minutes" in job or "environment" in job
 
 
@@ -53,6 +59,16 @@ def test_only_the_publishing_job_has_a_token_of_pypi() -> None:
     assert publish["environment"] == "pypi"
     assert publish["needs"] == "build"
     assert release["jobs"]["build"]["needs"] == "check"
+
+
+def test_what_is_published_is_built_from_one_index() -> None:
+    release = workflow("release")
+    assert "env" not in release
+    assert [name for name, job in release["jobs"].items() if "PIP_EXTRA_INDEX_URL" in str(job)] == ["check"]
+
+
+def test_needed_jobs_are_one_name_or_a_list() -> None:
+    assert [needed(job) for job in ({}, {"needs": "a"}, {"needs": ["a", "b"]})] == [[], ["a"], ["a", "b"]]
 
 
 def test_the_tag_is_compared_with_the_version() -> None:

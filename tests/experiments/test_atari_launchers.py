@@ -11,6 +11,7 @@ import torch
 
 from valueshare import starting
 from valueshare.analysis.importers.results import read_results
+from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.execution import ExecutionOptions
@@ -85,6 +86,19 @@ def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
         code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
         assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
         assert message in err
+
+
+@pytest.mark.parametrize("study", ["atari57", "lunarlander"])
+def test_the_size_of_populations_is_in_the_stored_command(
+    study: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(plan: object, folder: object, command: str, *_: object) -> None:
+        raise InvalidInput(f"stored: {command}")
+
+    monkeypatch.setattr(starting, "start", start)
+    words = f"reproduce {study} --scale smoke --population-agents 2"
+    rate = ("--rate", "100") if study == "atari57" else ()
+    assert cli(*words.split(), *rate, "--out", tmp_path / "study")[2] == f"valueshare: stored: valueshare {words}\n"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_named
-from valueshare.nn.torsos import MinAtarTorso, NatureTorso, NetworkShape, mlp_torso
+from valueshare.nn.torsos import MinAtarTorso, NatureTorso, NetworkShape, mlp_torso, torso
 
 torch.set_num_threads(1)
 VECTOR, MATRIX, IMAGE = (8,), (4, 2), (4, 84, 84)
@@ -78,6 +78,8 @@ def test_a_matrix_of_the_size_of_an_image_is_one() -> None:
     message = r"^observations of shape \[84, 84\]: images have an axis of channels here, \[1, 84, 84\]; add it with"
     with pytest.raises(InvalidInput, match=message):
         network_of("dqn", (84, 84))
+    with pytest.raises(InvalidInput, match="an axis of channels"):  # before 4 * 10^12 weights are made
+        torso(NetworkShape((200_000, 200_000), 2, (100, 100)))
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn"])
@@ -295,6 +297,9 @@ def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:
             0.0,
             r"shape \(84, 84, 3\): .* channels first here, \(3, 84, 84\)",
         ),
+        ("dqn", NetworkShape((0,), 4, (8,)), 0.0, r"shape \[0\] have no numbers: every axis has at least 1"),
+        ("dqn", NetworkShape((0, 84), 4, (8,)), 0.0, r"shape \[0, 84\] have no numbers"),
+        ("dqn", NetworkShape((0, 84, 84), 4, (512,)), 0.0, r"shape \[0, 84, 84\] have no numbers"),
         ("dqn", NetworkShape((20, 30, 1), 4, (128,)), 0.0, r"shape \(20, 30, 1\): .* \(1, 20, 30\); transpose them"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def coroutine(records: pl.DataFrame, run: Run) -> None:
     pass
+
+
+class Awaited:
+    async def __call__(self, records: pl.DataFrame, run: Run) -> None:
+        pass
+
+
+def generator(records: pl.DataFrame, run: Run) -> Iterator[None]:
+    yield
 
 
 def words(out: Path, *more: object) -> list[object]:
@@ -188,6 +197,8 @@ def test_workers_and_what_is_no_callback_are_refused(
         r"takes \(\), and is called with \(records, run\): too many": lambda: None,
         r"takes \(a, b, c\), and is called with .*missing a required argument: 'c'": lambda a, b, c: None,
         "is a coroutine, which nothing awaits": coroutine,
+        "Awaited is a coroutine, which nothing awaits": Awaited(),
+        "generator is a generator, which nothing iterates: write it without yield": generator,
     }
     for message, function in wrong_functions.items():
         with pytest.raises(InvalidInput, match=f"^the callback .*{message}"):

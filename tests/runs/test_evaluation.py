@@ -160,9 +160,10 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
         (["--agent", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
         (["--episodes", "0"], "episodes = 0: write a number >= 1"),
         (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
-        (["--seeds-from", "-1"], "seeds_from = -1: write a number >= 0"),
+        (["--seeds-from", "-1"], "valueshare: --seeds-from -1: write a number >= 0"),
         (["--epsilon", "2"], "valueshare: epsilon = 2.0: write a number from 0 to 1"),
-        (["--episode-limit", "0"], "valueshare: episode_limit = 0: write a number >= 1"),
+        (["--episode-limit", "0"], "valueshare: --episode-limit 0: write a number >= 1"),
+        (["--agent", "0.5"], "--agent: cannot read '0.5': write a whole number"),
         (["--device", "tpu"], "device = 'tpu': write auto, cpu"),
     ],
 )
@@ -173,6 +174,13 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert re.search(line, err)
     assert {path.name for path in run.folder.iterdir()} - before <= {".evaluations.lock"}
+
+
+def test_a_wrong_agent_is_refused_by_the_name_of_the_option(run: Run) -> None:
+    with pytest.raises(InvalidInput, match=r"^agent = '0': write a whole number"):
+        run.evaluate(agent=["0"], progress=False)  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match=r"or leave agent out for all$"):
+        run.evaluate(agent=[], progress=False)
 
 
 def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, cli: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ from episodes import SHORT
 
 import valueshare
 from valueshare import InvalidInput
+from valueshare.population.policy import Policy
 from valueshare.runs.run import Run
 
 K = 3.0
@@ -148,3 +149,50 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=r"pip install .*\[onnx\]"):
             policy.export(tmp_path / "agent.onnx")
         assert [path.name for path in tmp_path.iterdir()] == ["folder.pt"]
+
+
+def with_observations(run: Run, **changed: Any) -> Policy:
+    """Agent 0 as if its environment gave other observations."""
+    policy = run.agent(0)
+    env = dataclasses.replace(policy.population.env, **changed)
+    policy.population = dataclasses.replace(policy.population, env=env)
+    return policy
+
+
+def test_scaled_images_are_refused(run: Run) -> None:
+    policy = with_observations(run, observation_dtype=np.dtype(np.uint8))
+    for same in ([0, 255, 3, 1], [0.0, 255.0, 3.0, 1.0], torch.tensor([0, 255, 3, 1], dtype=torch.bfloat16)):
+        np.testing.assert_array_equal(policy.q_values(same), policy.q_values(np.array([0, 255, 3, 1], np.uint8)))
+    for changed in ([0.5, 0.5, 0.9, 1.0], [0.0, np.nan, 0.0, 0.0], [300, 0, 0, 0], [-1, 0, 0, 0]):
+        with pytest.raises(InvalidInput, match="observations are whole numbers 0 to 255: do not scale them"):
+            policy(changed)
+    policy = with_observations(run, observation_dtype=np.dtype(np.bool_))
+    assert policy([1.0, 0.0, 1.0, 0.0]) == policy([True, False, True, False])
+    with pytest.raises(InvalidInput, match="observations are whole numbers 0 to 1: do not scale them"):
+        policy([0.5, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        torch.ones(4).to_sparse(),
+        [10**400] * 4,
+        np.ones(4, complex),
+        torch.ones(4, dtype=torch.complex64).conj(),
+        ["1", "2", "3", "4"],
+        [[0, 1], [2]],
+    ],
+    ids=["sparse", "long", "complex", "conjugate", "texts", "ragged"],
+)
+def test_what_is_no_array_of_numbers_is_said_in_one_line(run: Run, what: Any) -> None:
+    of_bytes = with_observations(run, observation_dtype=np.dtype(np.uint8))
+    for policy in (run.agent(0), of_bytes):
+        with pytest.raises(InvalidInput, match=r"^not an observation \(.+\): give an array of shape \[4\]$"):
+            policy(what)
+    with pytest.raises(InvalidInput, match=r"^not an observation \(.+\): its states are the whole numbers 5 to 8$"):
+        with_observations(run, first_state=5, observation_dtype=np.dtype(np.bool_))(what)
+
+
+def test_tensors_of_16_bits(run: Run) -> None:
+    policy, halves = run.agent(0), torch.tensor([0.5, -1.0, 0.25, 2.0])
+    np.testing.assert_array_equal(policy.q_values(halves.bfloat16()), policy.q_values(halves))

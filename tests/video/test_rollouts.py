@@ -1,5 +1,6 @@
 """Rollouts: the episode is the environment's, the numbers are the network's."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from episodes import ALGORITHMS_PLAYED, K, episode, network_of
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
 from valueshare.runs.policies import read_policy, read_weights
-from valueshare.video.rollouts import values_of
+from valueshare.video.rendering import make_rendered_env
+from valueshare.video.rollouts import rollout, values_of
 
 # What is drawn
 
@@ -95,6 +97,18 @@ def test_the_episode_is_the_environments(cartpole: Path) -> None:
         push = pull - 0.05 * twist * np.cos(angle) / 1.1
         after = np.array([speed, push, turning, twist]) * 0.02 + [x, speed, angle, turning]
         np.testing.assert_allclose(later.observation, after, atol=1e-5)
+
+
+def test_a_given_limit_replaces_that_of_the_run(pong: Path) -> None:
+    """As in `evaluate`: not the shorter one of both."""
+    trained = read_policy(pong, 0)
+    population = trained.population
+    trained.population = replace(population, settings=replace(population.settings, eval_episode_limit=3))
+    rendered = make_rendered_env(population.env, population.settings.atari_protocol)
+    for given, ending in ((None, (3, "time limit")), (5, (5, "cut off")), (2, (2, "cut off"))):
+        *_, last = rollout(trained, rendered, episodes=1, seed=0, epsilon=0.0, episode_limit=given)
+        assert (last.step, last.ending) == ending
+    rendered.close()
 
 
 def test_stacks_are_the_last_four_frames(pong: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn, cast
 from cyclopts import Parameter
 
 from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.expansion import Coefficient
 from valueshare.files import reason
 from valueshare.option_groups import in_group
 from valueshare.population.settings import GENERIC, PER_AGENT, SETTINGS
@@ -24,7 +25,7 @@ from valueshare.setting import Setting
 
 _execution: Callable[..., Parameter] = partial(in_group, "execution")
 
-K = Annotated[tuple[float | Literal["n", "N"], ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
+K = Annotated[tuple[Coefficient, ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
 Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
@@ -62,7 +63,8 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
-_NAMES = "|".join(name for name in SETTINGS if "_" in name)
+_AFTER_TRAINING = ("episode_limit", "seeds_from")  # of `evaluate` and `play`
+_NAMES = "|".join(name for name in (*SETTINGS, *_AFTER_TRAINING) if "_" in name)
 _SETTING = re.compile(rf"\b(?P<name>{_NAMES})\b(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 

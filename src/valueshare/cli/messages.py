@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts import (
+    Argument,
     CoercionError,
     CycloptsError,
     MissingArgumentError,
@@ -18,7 +19,7 @@ from cyclopts import (
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
-from valueshare.population.other_names import INSTEAD, NOTES, canonical_name
+from valueshare.population.other_names import canonical_name, other_name_advice
 from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
@@ -58,22 +59,30 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
     return one_line(error)
 
 
-def _options(error: CycloptsError) -> list[str]:
+def _options(error: CycloptsError, *, valued: bool = False) -> list[str]:
+    """The options of a command; only those that take a value, if `valued`."""
     if error.app is None or isinstance(error, UnknownCommandError):
         return []
-    return [name for argument in error.app.assemble_argument_collection() for name in argument.names]
+    arguments = error.app.assemble_argument_collection()
+    return [name for one in arguments if not (valued and _is_switch(one)) for name in one.names]
+
+
+def _is_switch(argument: Argument) -> bool:
+    """Whether an option takes no value; one of `bool | None` counts a value, but is written --X or --no-X."""
+    return argument.token_count()[0] == 0 or any(name.startswith("--no-") for name in argument.names)
 
 
 def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
-    words = list(error.root_input_tokens or ())
-    place = words.index(word) if word in words else 0
+    words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
+    is_value = [before in valued for before in ["", *words]]
+    place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
     before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
         return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
-    if earlier in options:
+    if earlier in valued:
         return f"{earlier} takes one value"
     is_first = before == command.rpartition(" ")[2]
     return f"write --env {shlex.quote(word)}" if is_first and "--env" in options else "leave it out"
@@ -95,12 +104,12 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     name, refusal = _as_name(option), f"{command} has no option {option}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
-        return f"{refusal}: it is called {_as_option(ours)} here{NOTES.get((name, ours), '')}"
+        return f"{refusal}: {other_name_advice(name, ours, _as_option)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
     if of_train is not None and command in KEPT:
         return f"a run {KEPT[command]} with its own settings: leave out {option}"
-    advice = INSTEAD.get(name, "")
-    if advice and all(named in options for named in ("--device", *re.findall("--[a-z]+", advice))):
+    advice = other_name_advice(name, None, _as_option)
+    if advice and all(named in options for named in ("--device", *re.findall("--[a-z-]+", advice))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
@@ -113,8 +122,9 @@ def _as_name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _as_option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _as_option(name: str, value: str | None = None) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is None else f"{option} {value}"
 
 
 def _expected_type(kind: Any) -> str:

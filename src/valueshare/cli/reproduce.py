@@ -232,7 +232,8 @@ def _reproduce_atari(
     if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
-    launcher = replace(launcher, population_agents=0)  # the plan is split already
+    whole = replace(launcher, population_agents=0)  # the plan is split already
+    split = {"population_agents": launcher.population_agents or None}
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, launcher, {**changed, **choices}, announce=True)
+    reproduce(study, running, whole, {**changed, **choices, **split}, announce=True)

@@ -74,7 +74,8 @@ def reproduce(
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
     location = persistent_location(out) if running.plan else writable_location(out)
     study_runs = _study_runs(study, location, launcher, planned=running.plan)
-    command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
+    chosen = {"scale": study.scale, "population_agents": launcher.population_agents or None, **options}
+    command = command_line(f"reproduce {study.name}", {**chosen, "shard": launcher.shard})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
             threads=running.threads or None,

@@ -11,7 +11,8 @@ from typing import Any
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
+from valueshare.expansion import Coefficient
+from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.experiments.studies import by_scale
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
@@ -32,7 +33,7 @@ def atari_study(
     options: AtariOptions,
     *,
     algorithm: Sequence[str] = (),
-    k: Sequence[K] = (),
+    k: Sequence[Coefficient] = (),
     beta: Sequence[float] = (),
     population_agents: int = 0,
 ) -> Study:
@@ -79,8 +80,8 @@ def evaluation_steps(settings: TrainingSettings) -> int:
 
 
 def _coefficients(
-    algorithms: Sequence[str], given_k: Sequence[K], study_k: Mapping[str, tuple[K, ...]]
-) -> dict[str, tuple[K, ...]]:
+    algorithms: Sequence[str], given_k: Sequence[Coefficient], study_k: Mapping[str, tuple[Coefficient, ...]]
+) -> dict[str, tuple[Coefficient, ...]]:
     """The k of every algorithm: those given, else the study's, else n where it has any."""
     with_k = [name for name in algorithms if algorithm_named(name).uses_k]
     if given_k and not with_k:
@@ -186,5 +187,5 @@ _OF_THIS_IMPLEMENTATION = (
 )
 
 
-def _listed(values: Sequence[K]) -> str:
+def _listed(values: Sequence[Coefficient]) -> str:
     return ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)

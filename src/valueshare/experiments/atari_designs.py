@@ -5,14 +5,14 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from valueshare.envs import atari57
+from valueshare.expansion import Coefficient
 from valueshare.experiments.atari_options import AtariScale
 from valueshare.population.presets import Preset, atari, atari_rmsprop
 
 N: Literal["n"] = "n"  # as a k: the number of actions
-K = float | Literal["n", "N"]
 
 PAPER_ALGORITHMS = ("dqn", "dueling-dqn", "ib-dqn", "rdq", "iqn", "ib-iqn")
-PAPER_K: dict[str, tuple[K, ...]] = {"ib-dqn": (1.0, N), "ib-iqn": (N,)}
+PAPER_K: dict[str, tuple[Coefficient, ...]] = {"ib-dqn": (1.0, N), "ib-iqn": (N,)}
 SENSITIVITY_GAMES = ("NameThisGame", "DemonAttack", "StarGunner")
 SENSITIVITY_K = (0.0, 1.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0)
 # The paper has 55 games and does not say which two are missing: these are a guess.
@@ -29,7 +29,7 @@ class StudyDesign(NamedTuple):
     games: tuple[str, ...]
     algorithms: tuple[str, ...]
     seeds: int
-    k: dict[str, tuple[K, ...]] = PAPER_K
+    k: dict[str, tuple[Coefficient, ...]] = PAPER_K
     beta: tuple[float, ...] = ()  # none: the preset's
 
 
@@ -41,7 +41,7 @@ class StudyKind(NamedTuple):
     guesses: Mapping[str, str] = MappingProxyType({})
 
 
-_N_ONLY: dict[str, tuple[K, ...]] = {"ib-dqn": (N,)}
+_N_ONLY: dict[str, tuple[Coefficient, ...]] = {"ib-dqn": (N,)}
 _PAIR = ("dqn", "ib-dqn")
 
 KINDS: dict[str, StudyKind] = {

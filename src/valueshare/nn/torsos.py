@@ -43,11 +43,14 @@ def torso(shape: NetworkShape) -> Torso:
         raise InvalidInput(f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1")
     if shape.actions < 1:
         raise InvalidInput(f"actions = {shape.actions}: a state has at least 1 action")
+    if 0 in observation:
+        raise InvalidInput(f"observations of shape {list(observation)} have no numbers: every axis has at least 1")
+    if len(observation) == 2:
+        _refuse_frame(observation)
     if len(observation) in (1, 2):
         size, *widths = (math.prod(observation), *hidden[:-1])
         layers = mlp_torso(size, widths, shape.observation_scale)
         if len(observation) == 2:
-            _refuse_frame(observation)
             layers.insert(0, FlattenMatrix())
         return Torso(layers, (size, *widths)[-1])
     if len(observation) == 3:

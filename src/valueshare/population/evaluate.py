@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from valueshare.envs.base import Environments, EnvironmentSpec
-from valueshare.errors import InvalidSetting
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.learning.randomness import stream_key
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population
 from valueshare.population.store import training_reward
+from valueshare.setting import as_count, as_float
 
 Floats = NDArray[np.float64]
 
@@ -179,6 +180,27 @@ class EpisodeStats:
     @property
     def _running(self) -> tuple[Tensor, ...]:
         return self.episode_return, self.q_sum, self.return_to_go_sum, self.discount_sum, self.length
+
+
+def check_episode_options(epsilon: float | None, episode_limit: int | None) -> None:
+    """Refuse a wrong exploration or limit of episodes after training; None: that of the run's evaluations."""
+    if epsilon is not None and not 0 <= as_float("epsilon", epsilon) <= 1:
+        raise InvalidSetting(f"epsilon = {epsilon}: write a number from 0 to 1")
+    if episode_limit is not None:
+        as_count("episode_limit", episode_limit)
+
+
+def most_steps(settings: TrainingSettings, env: EnvironmentSpec, episode_limit: int | None) -> int:
+    """The limit of an episode after training: that given, or that of the run's evaluations, or the environment's."""
+    if episode_limit is not None:
+        return as_count("episode_limit", episode_limit)
+    limit = settings.eval_episode_limit or env.episode_limit
+    if limit is None:
+        raise InvalidInput(
+            f"{env.name} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
+            "episode_limit=N)"
+        )
+    return limit
 
 
 def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:

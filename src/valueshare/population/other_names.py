@@ -1,6 +1,7 @@
 """Names that other libraries give to settings: Stable-Baselines3, RL Zoo, CleanRL, PFRL and Dopamine."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 
 from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
@@ -21,7 +22,7 @@ OTHER_NAMES = {  # of what `train` takes
     "gradient_steps": ("updates", "n_updates", "updates_per_step", "n_times_update"),
     "target_update_interval": (
         *("target_update", "target_network_frequency", "target_update_period", "target_update_freq"),
-        *("target_update_frequency", "target_network_update_freq", "tau"),
+        *("target_update_frequency", "target_network_update_freq"),
     ),
     "batch_size": ("minibatch_size", "minibatch", "batch"),
     "epsilon_start": ("exploration_initial_eps", "start_e", "eps_start", "initial_epsilon"),
@@ -51,27 +52,30 @@ COMMAND_NAMES = {  # of other commands, if they have none of the above
     "epsilon": ("eps", "eval_epsilon", "epsilon_eval", "exploration_rate", "epsilon_end"),
     "video": ("output", "out"),
 }
-_SCHEDULE = ", beside --epsilon-start and --epsilon-steps"
-NOTES = {  # what else to know of another name that is ours
-    ("seed", "first_seed"): ", and --seeds 1 makes it one agent",
+_SCHEDULE = ", beside `epsilon_start` and `epsilon_steps`"
+NOTES = {  # what else to know of another name that is ours; `name` and `name=value` are settings
+    ("seed", "first_seed"): ", and `seeds=1` makes it one agent",
     ("seed", "seeds"): ", and is how many there are",
     ("exploration_fraction", "epsilon_steps"): ", as a number of steps",
     ("eps", "epsilon_end"): _SCHEDULE,
     ("epsilon", "epsilon_end"): _SCHEDULE,
-    ("tau", "target_update_interval"): "; the target network is copied, not averaged",
-    ("cuda", "device"): ", as in --device cuda",
-    ("gpu", "device"): ", as in --device cuda",
+    ("seeds", "seeds_from"): ", and is the first of them; `episodes` is how many there are",
+    ("seeds", "seed"): ", and is one number",
+    ("cuda", "device"): ", as in `device=cuda`",
+    ("gpu", "device"): ", as in `device=cuda`",
 }
 INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
     "n_actions": "the number of actions is that of the environment",
-    "num_envs": "every agent trains in one environment, and --seeds is the number of agents",
-    "n_envs": "every agent trains in one environment, and --seeds is the number of agents",
-    "double": "write --algorithm double-dqn",
-    "double_q": "write --algorithm double-dqn",
-    "dueling": "write --algorithm dueling-dqn",
+    "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
+    "n_envs": "every agent trains in one environment, and `seeds` is the number of agents",
+    "double": "write `algorithm=double-dqn`",
+    "double_q": "write `algorithm=double-dqn`",
+    "dueling": "write `algorithm=dueling-dqn`",
+    "tau": "soft target updates are not supported; every `target_update_interval` steps, all weights are copied",
     "render": "valueshare play makes a video of a trained agent",
     "capture_video": "valueshare play makes a video of a trained agent",
 }
+_MARKED = re.compile("`(?P<name>[a-z_]+)(=(?P<value>[^`]+))?`")
 
 
 def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None:
@@ -82,10 +86,26 @@ def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None
     return next((ours for ours in found if wanted is None or ours in wanted), None)
 
 
+def other_name_advice(name: str, ours: str | None, write: Callable[[str, str | None], str]) -> str:
+    """What to write instead of a name that is `ours`, or of one without a setting of ours (None); "" if unknown.
+
+    `write` makes the text of a setting, and of a setting with a value.
+    """
+    advice = INSTEAD.get(name, "")
+    if ours is not None:
+        advice = f"it is called `{ours}` here{NOTES.get((name, ours), '')}"
+    return _MARKED.sub(lambda found: write(found["name"], found["value"]), advice)
+
+
+def _in_python(name: str, value: str | None) -> str:
+    if value is None:
+        return repr(name)
+    return f"{name}={value if value.isdigit() else repr(value)}"
+
+
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
     """Refuse a name that is not among those known, with the ones that are near."""
     if name not in (known := list(known)):
-        if kind == "setting" and (ours := canonical_name(name)) is not None:
-            raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
-        hint = suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
+        advice = other_name_advice(name, canonical_name(name), _in_python) if kind == "setting" else ""
+        hint = advice or suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")

@@ -86,26 +86,21 @@ class Policy:
         env = self.population.env
         if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
             raise InvalidInput("not an observation, but (observation, info), as env.reset() returns it: give the first")
-        if isinstance(observation, Tensor):
-            observation = observation.detach().cpu().numpy()
-        if env.first_state is not None:
-            if np.ndim(observation) > 1:
-                raise InvalidInput(
-                    f"an observation of shape {list(np.shape(observation))}: this agent sees a whole number, or a "
-                    "batch of them"
-                )
-            observation = one_hot(env, observation)
+        first = env.first_state
         try:
-            if observation is None:
-                raise TypeError("None")
-            numbers = np.array(observation, dtype=env.observation_dtype)
-        except (TypeError, ValueError) as error:
+            given = _as_array(observation)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            wanted = f"give an array of shape {list(env.network_shape)}"
+            if first is not None:
+                wanted = f"its states are the whole numbers {first} to {first + env.observation_shape[0] - 1}"
+            raise InvalidInput(f"not an observation ({first_line(error)}): {wanted}") from error
+        if first is None:
+            return _cast(given, np.dtype(env.observation_dtype))
+        if given.ndim > 1:
             raise InvalidInput(
-                f"not an observation ({first_line(error)}): give an array of shape {list(env.network_shape)}"
-            ) from error
-        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            raise InvalidInput("the observation is not finite")
-        return numbers
+                f"an observation of shape {list(given.shape)}: this agent sees a whole number, or a batch of them"
+            )
+        return one_hot(env, given)
 
     def export(self, path: str | Path) -> None:
         """Write the network from observations [B, ...] to action-values [B, A], to be loaded without valueshare.
@@ -138,3 +133,33 @@ class Policy:
             )
         except ModuleNotFoundError as missing:
             raise InvalidInput(f"ONNX: {first_line(missing)}: {install_command('onnx')}") from missing
+
+
+def _as_array(observation: Any) -> NDArray[Any]:
+    """An observation as an array of real numbers; anything else raises."""
+    if isinstance(observation, Tensor):
+        if observation.layout != torch.strided:
+            raise TypeError("a sparse tensor")
+        observation = observation.detach().cpu()
+        if observation.dtype.is_floating_point and observation.dtype.itemsize < 4:  # NumPy has no bfloat16
+            observation = observation.float()
+        observation = observation.resolve_conj().resolve_neg().numpy()
+    given = np.asarray(observation)
+    if given.dtype.kind == "V" and "float" in given.dtype.name:  # bfloat16 of JAX
+        given = given.astype(np.float32)
+    if given.dtype.kind not in "biuf":
+        raise TypeError("None" if observation is None else f"values of type {given.dtype}")
+    return given
+
+
+def _cast(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same numbers as another type. Floats are rounded to it; whole numbers and truth values are not."""
+    with np.errstate(all="ignore"):
+        numbers = given.astype(dtype, order="C")
+    if dtype.kind == "f":
+        if not np.isfinite(numbers).all():
+            raise InvalidInput("the observation is not finite")
+    elif not (numbers == given).all():
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        raise InvalidInput(f"observations are whole numbers {low} to {high}: do not scale them")
+    return numbers

@@ -93,8 +93,11 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
 
 def _check_signature(name: str, function: CallbackFunction) -> None:
     """Refuse, before anything is trained, a function that cannot be called with (records, run)."""
-    if inspect.iscoroutinefunction(function):
-        raise InvalidInput(f"the callback {name} is a coroutine, which nothing awaits: write it without async")
+    for called in (function, getattr(type(function), "__call__", None)):  # noqa: B004 (a method of an object)
+        if inspect.iscoroutinefunction(called):
+            raise InvalidInput(f"the callback {name} is a coroutine, which nothing awaits: write it without async")
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise InvalidInput(f"the callback {name} is a generator, which nothing iterates: write it without yield")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions of C have none

@@ -15,7 +15,7 @@ from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.engine import evaluation_environments, make_evaluator
-from valueshare.population.evaluate import play_seeds
+from valueshare.population.evaluate import check_episode_options, most_steps, play_seeds
 from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
@@ -28,7 +28,7 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
-from valueshare.setting import as_count, as_float, as_int
+from valueshare.setting import as_count, as_int
 from valueshare.tabular.progress import shown_progress
 
 MAX_EPISODES = 1_000_000  # per agent
@@ -87,10 +87,7 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
     if episodes > MAX_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
     as_count("seeds_from + episodes", first + episodes)
-    if options.epsilon is not None and not 0 <= as_float("epsilon", options.epsilon) <= 1:
-        raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
-    if options.episode_limit is not None:
-        as_count("episode_limit", options.episode_limit)
+    check_episode_options(options.epsilon, options.episode_limit)
     check_network_factory(folder, plan, options.network)
     if options.threads is not None:
         as_count("threads", options.threads)
@@ -141,15 +138,12 @@ def _population(
         eval_timesteps=0,
         eval_envs=at_once,
         eval_epsilon=settings.eval_epsilon if options.epsilon is None else options.epsilon,
-        eval_episode_limit=settings.eval_episode_limit if options.episode_limit is None else options.episode_limit,
     )
     envs = agents["env"].unique(maintain_order=True)
     specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
-    if settings.eval_episode_limit is None and specs[0].episode_limit is None:
-        raise InvalidInput(
-            f"{envs[0]} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
-            "episode_limit=N)"
-        )
+    most_steps(settings, specs[0], options.episode_limit)  # or refuse
+    if options.episode_limit is not None:
+        settings = replace(settings, eval_episode_limit=options.episode_limit)
     population = make_population(agents, settings, specs, device, options.network)
     # Separate random streams: exploration and quantiles are not those of the evaluations while training.
     names = ("evaluation", "evaluation_action", "evaluation_quantiles")
@@ -195,11 +189,11 @@ def _play_population(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {as_int("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
+    wanted = {as_int("agent", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
     if unknown := sorted(wanted - set(plan.agents["agent"])):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
-        raise InvalidInput("no agents are given: write at least one number, or leave agents out for all")
+        raise InvalidInput("no agents are given: write at least one number, or leave agent out for all")
     return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))
 
 

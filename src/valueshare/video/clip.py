@@ -40,7 +40,8 @@ def render(text: str) -> None:
 
     def frames() -> Iterator[Frame]:
         most = min(MAX_FRAMES, round(MAX_SECONDS * rendered.rate))
-        played = rollout(policy, rendered, episodes=most, seed=SEED, epsilon=settings.eval_epsilon, episode_limit=most)
+        limit = min(most, settings.eval_episode_limit or env.episode_limit or most)
+        played = rollout(policy, rendered, episodes=most, seed=SEED, epsilon=settings.eval_epsilon, episode_limit=limit)
         for step in islice(played, most):
             if step.image is None:
                 raise InvalidInput(f"{env.name} cannot be rendered here")

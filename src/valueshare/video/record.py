@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.files import make_parents, reason, remove_empty, remove_temporary_files, temporary_file
+from valueshare.population.evaluate import check_episode_options, most_steps
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
+from valueshare.setting import as_count
 from valueshare.text import algorithm_label, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
-from valueshare.video.rollouts import BAND, RolloutStep, rollout, step_limit
+from valueshare.video.rollouts import BAND, RolloutStep, rollout
 
 SUFFIXES = (".mp4", ".gif")
 LEFT_SECONDS = 3_600.0  # without a write: another process may be writing the same video now
@@ -70,21 +72,19 @@ def play(
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
     The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
-    evaluations unless given. `episode_limit` truncates episodes. `network` is the factory of a run that has its own.
-    `on_step` is called with every step before it is drawn. A line is printed before a module that the run names is
-    imported.
+    evaluations unless given. `episode_limit` is the most steps of an episode, instead of that of the run's
+    evaluations or the environment's own. `network` is the factory of a run that has its own. `on_step` is called with
+    every step before it is drawn. A line is printed before a module that the run names is imported.
     """
     place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
         raise InvalidInput(f"{place} is a URL: copy the run from there, and give its folder")
-    if episodes < 1:
-        raise InvalidInput(f"episodes = {episodes}: write at least 1")
-    if epsilon is not None and not 0 <= epsilon <= 1:
-        raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
+    episodes = as_count("episodes", episodes)
+    check_episode_options(epsilon, episode_limit)
     trained = read_policy(place, agent, network)
-    step_limit(trained, episode_limit)  # or refuse, before anything is made
-    check_target(path, overwrite=overwrite)
     settings, env = trained.population.settings, trained.population.env
+    most_steps(settings, env, episode_limit)  # or refuse, before anything is made
+    check_target(path, overwrite=overwrite)
     rendered = make_rendered_env(env, settings.atari_protocol)
     epsilon = settings.eval_epsilon if epsilon is None else epsilon
     done: list[Episode] = []

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import Algorithm
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
+from valueshare.population.evaluate import most_steps
 from valueshare.population.networks import network_inputs
 from valueshare.population.policy import Policy
 from valueshare.population.state import torch_dtype
@@ -61,10 +61,11 @@ def rollout(
 ) -> Iterator[RolloutStep]:
     """Every step of some episodes; all randomness is a function of `seed`.
 
-    `episode_limit` cuts episodes short; None: only the environment's own limit does, or that of the run's evaluations.
+    `episode_limit` is the most steps of an episode; None: that of the run's evaluations, or the environment's own.
     """
-    limit, of_environment = step_limit(policy, episode_limit)
     population = policy.population
+    limit = most_steps(population.settings, population.env, episode_limit)
+    is_own = episode_limit is None or limit == population.env.episode_limit
     algorithm, spec = population.algorithm, population.env
     explore, choose, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
     for episode in range(episodes):
@@ -89,7 +90,7 @@ def rollout(
             score += now.reward
             if now.terminated:
                 ending = "game over"
-            elif now.truncated or (step + 1 == limit and of_environment):
+            elif now.truncated or (step + 1 == limit and is_own):
                 ending = "time limit"
             elif step + 1 == limit:
                 ending = "cut off"
@@ -97,19 +98,3 @@ def rollout(
                 last = taken._replace(observation=now.observation, image=now.image)
                 yield last._replace(step=step + 1, score=score, ending=ending)
                 break
-
-
-def step_limit(policy: Policy, episode_limit: int | None) -> tuple[int, bool]:
-    """The most steps of an episode, and whether that is the environment's own limit."""
-    population = policy.population
-    limit = population.settings.eval_episode_limit or population.env.episode_limit
-    if episode_limit is not None and episode_limit < 1:
-        raise InvalidInput(f"episode-limit = {episode_limit}: write at least 1, or leave it out")
-    if limit is None and episode_limit is None:
-        raise InvalidInput(
-            f"{population.env.name} has no episode limit, so an episode may never end: give --episode-limit"
-        )
-    if limit is None or (episode_limit is not None and episode_limit < limit):
-        assert episode_limit is not None
-        return episode_limit, False
-    return limit, True
