@@ -64,6 +64,8 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "steps in words": ("steps", "x"),
     "no steps": ("steps", 0),
     "a switch as a number": ("reward_scale", True),
+    "a number that is no float": ("kappa", 10**400),
+    "a negative number that is no float": ("reward_scale", -(10**400)),
     "a number as a switch": ("clip_rewards", 1),
     "an unknown setting": ("algorithm", "ppo"),
     "an unknown loss": ("loss", "mine"),
