@@ -12,7 +12,7 @@ from rich.console import Console
 from undrawn import undrawn
 
 from valueshare.errors import InvalidInput, printable
-from valueshare.population.agents import table_digest
+from valueshare.population.table import table_digest
 from valueshare.runs.display import Display
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan, read_records
@@ -40,7 +40,6 @@ COMMANDS = {
 VALUES: dict[str, tuple[str, Any]] = {
     "no chunk": ("chunks", {"population-0": 0}),
     "chunks in words": ("chunks", {"population-0": "x"}),
-    "many chunks": ("chunks", {"population-0": 10**9}),
     "a negative chunk": ("chunks", {"population-0": -1}),
     "a switch as chunks": ("chunks", {"population-0": True}),
     "a family of no environment": ("families", {"Pong": "CartPole-v1"}),
@@ -58,6 +57,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "steps of no run": ("extended_from", {"CartPole-v1": [10**9]}),
     "an unknown backend": ("backends", {"CartPole-v1": "mine"}),
     "an unknown key": ("hook", "rm"),
+}
+OTHER_AGENTS: dict[str, tuple[str, Any]] = {
+    "many chunks": ("chunks", {"population-0": 10**9}),
+    "chunks of no population": ("chunks", {"population-7": 2}),
+    "another table of agents": ("agents", "0" * 32),
 }
 SETTINGS: dict[str, tuple[str, Any]] = {
     "a switch as steps": ("steps", True),
@@ -132,6 +136,31 @@ def test_a_configuration_is_read_in_one_way(case: str, command: str, folder: Pat
     key, value = VALUES[case]
     changed(folder, lambda _: {key: value})
     assert "config.json is damaged" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", OTHER_AGENTS)
+def test_a_configuration_of_other_agents(case: str, command: str, folder: Path, cli: Cli) -> None:
+    key, value = OTHER_AGENTS[case]
+    changed(folder, lambda _: {key: value})
+    assert f"{folder}: config.json and agents.parquet are not of one run (" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "column", [pl.lit(7).alias("env"), pl.lit(None, pl.String).alias("algorithm"), pl.date(1, 1, 1)]
+)
+def test_a_table_of_agents_with_other_columns(column: pl.Expr, command: str, folder: Path, cli: Cli) -> None:
+    pl.read_parquet(folder / "agents.parquet").with_columns(column).write_parquet(folder / "agents.parquet")
+    assert f"{folder / 'agents.parquet'} is damaged (" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+def test_a_configuration_without_format_and_kind(command: str, folder: Path, cli: Cli) -> None:
+    file = folder / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in values.items() if name not in ("format", "kind")}))
+    refused(cli, command, folder)
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
