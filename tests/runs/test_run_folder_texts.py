@@ -179,18 +179,30 @@ def test_an_unknown_algorithm(command: str, folder: Path, cli: Cli) -> None:
     assert "algorithm = 'ppo'" in refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", [name for name in ATTACKS if name != "markup"])
 @pytest.mark.parametrize("column", ["environment", "algorithm"])
 def test_names_in_results_of_other_programs(column: str, attack: str, tmp_path: Path, cli: Cli) -> None:
     """A name that cannot be shown as it is would be in figures and warnings of Matplotlib too."""
-    row = {"environment": "Catch", "algorithm": "PPO", column: f"x{ATTACKS[attack]}"}
-    rows = [{**row, "seed": seed, "step": step, "score": 1.0} for seed in (0, 1) for step in (0, 9)]
-    file = tmp_path / "results.parquet"
-    pl.DataFrame(rows).write_parquet(file)
+    file = results_file(tmp_path, column, f"x{ATTACKS[attack]}")
     for command in ("report", "watch", "best"):
-        if attack == "markup":
-            continue  # text as any other
         assert "not a name: write at most 1,000 visible characters" in refused(cli, command, file)
+
+
+@pytest.mark.parametrize("column", ["environment", "algorithm"])
+def test_markup_in_results_of_other_programs_is_text(column: str, tmp_path: Path, cli: Cli) -> None:
+    file = results_file(tmp_path, column, ATTACKS["markup"])
+    with undrawn():
+        code, _, err = cli("report", file, "--resamples", "50", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert ATTACKS["markup"] in (tmp_path / "out" / "tables" / "scores.csv").read_text()
+
+
+def results_file(folder: Path, column: str, name: str) -> Path:
+    """Results of another program, with this name of an environment or algorithm."""
+    row = {"environment": "Catch", "algorithm": "PPO", column: name}
+    rows = [{**row, "seed": seed, "step": step, "score": 1.0} for seed in (0, 1) for step in (0, 9)]
+    pl.DataFrame(rows).write_parquet(folder / "results.parquet")
+    return folder / "results.parquet"
 
 
 def test_folders_in_a_folder(uninterrupted: Path, tmp_path: Path, cli: Cli) -> None:
