@@ -111,3 +111,13 @@ def test_an_error_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch,
     assert cli("bench", "import")[1:] == ("", "valueshare: no libllvmlite.so\\nbecause\n")
     monkeypatch.setattr(command_line, "has_small_address_space", lambda: True)
     assert cli("bench", "import")[1:] == ("", f"valueshare: {command_line.NO_ADDRESSES} (no libllvmlite.so)\n")
+
+
+def test_a_defect_keeps_its_traceback_without_addresses(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    def fail() -> None:
+        raise KeyError("k")
+
+    monkeypatch.setitem(command_line.COMMANDS, "bench import", fail)
+    monkeypatch.setattr(command_line, "has_small_address_space", lambda: True)
+    with pytest.raises(KeyError):
+        cli("bench", "import")

@@ -23,7 +23,7 @@ import warnings
 from contextlib import suppress
 
 from valueshare.errors import printable
-from valueshare.host_memory import has_small_address_space, is_out_of_memory
+from valueshare.host_memory import ADDRESS_ERRORS, has_small_address_space, is_out_of_memory
 from valueshare.printing import print_line
 from valueshare.signals import (
     INTERRUPTED,
@@ -60,7 +60,7 @@ def run() -> None:
         try:
             from valueshare.cli import main
         except Exception as error:
-            if not (is_out_of_memory(error) or has_small_address_space()):
+            if not (is_out_of_memory(error) or (isinstance(error, ADDRESS_ERRORS) and has_small_address_space())):
                 raise
             print_line("valueshare: there is no memory to load its libraries", error=True)
             sys.exit(1)

@@ -115,6 +115,10 @@ def byte_count(name: str, size: int | str) -> int:
     return int(float(match[1]) * units[match[2]])
 
 
+# Raised by libraries that find no addresses; others are defects, however small the address space is.
+ADDRESS_ERRORS = (ImportError, MemoryError, OSError, RuntimeError, SystemError)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out; not all libraries have a type for it."""
     text = str(error).lower()

@@ -198,6 +198,14 @@ def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] |
     return values
 
 
+def stored_version(config: Mapping[str, Any]) -> str | None:
+    """The version that wrote a config.json; None where it is not the text of a version."""
+    try:
+        return validate_as(config.get("valueshare"), Version)
+    except Invalid:
+        return None
+
+
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse a run folder of another format; `config` is the content of its config.json."""
     stored_format = config.get("format")
@@ -211,7 +219,9 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
         return
     is_newer = stored_format > FORMAT
     other, advice = ("a newer", "upgrade valueshare") if is_newer else ("an earlier", "read it with that one")
+    version = stored_version(config)
+    number = "" if version is None else f" (valueshare {version})"
     raise InvalidInput(
-        f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
-        f"run-folder format {stored_format}; this one reads format {FORMAT}: {advice}"
+        f"{folder} was written by {other} version{number}, in run-folder format {stored_format}; "
+        f"this one reads format {FORMAT}: {advice}"
     )

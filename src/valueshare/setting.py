@@ -94,8 +94,7 @@ def _convert_item(declared: Setting, value: Any) -> Any:
         value = as_int(name, value) if kind is int else as_float(name, value)
         _check_range(declared, value)
     elif kind is bool:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's True is none
-        if is_number or value not in (True, False):
+        if (isinstance(value, Real) and not _is_bool(value)) or value not in (True, False):
             raise InvalidSetting(f"{name} = {value!r}: write True or False")
         value = bool(value)
     elif kind is str:
@@ -121,21 +120,29 @@ def _check_range(declared: Setting, value: float) -> None:
 
 
 def as_int(name: str, value: Any) -> int:
-    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is rejected."""
+    """A count as an integer: 1e3 from JSON is 1000, and 2.5 and True are rejected, NumPy's too."""
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):
         count = None
-    if count is None or count != value or isinstance(value, bool):
+    if count is None or count != value or _is_bool(value):
         raise InvalidSetting(f"{name} = {value!r}: write a whole number")
     return count
 
 
 def as_float(name: str, value: Any) -> float:
-    """A number as a float, NumPy's too; strings are rejected."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    """A number as a float, NumPy's too; strings, True and False are rejected."""
+    if not isinstance(value, Real) or _is_bool(value):
         raise InvalidSetting(f"{name} = {value!r}: write a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:  # a whole number from JSON may have 4,300 digits
+        raise InvalidSetting(f"{name} is a number of more than 300 digits: write a finite number") from error
+
+
+def _is_bool(value: Any) -> bool:
+    """Whether a value is True or False, also of NumPy or PyTorch, which are not imported for it."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def as_count(name: str, value: Any, minimum: int = 1) -> int:

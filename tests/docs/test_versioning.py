@@ -35,6 +35,12 @@ def test_what_another_format_gets(name: str, found: int, version: str) -> None:
     assert f"    valueshare: {refused.value}\n" in PAGE
 
 
+@pytest.mark.parametrize("version", ["\x1b[2J", "x" * 1_000, 7, None])
+def test_a_version_that_is_none_is_not_shown(version: object) -> None:
+    with pytest.raises(InvalidInput, match=rf"^run was written by a newer version, in run-folder format {FORMAT + 1};"):
+        check_format(Path("run"), {"format": FORMAT + 1, "valueshare": version})
+
+
 def test_one_version_and_date_in_all_files() -> None:
     dates = re.findall(rf"^## {re.escape(valueshare.__version__)} \((.+)\)$", read("CHANGELOG.md"), re.MULTILINE)
     (version,) = re.findall(r"^version: (.+)$", read("CITATION.cff"), re.MULTILINE)

@@ -11,9 +11,10 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.population.agents import agent_table, populations
+from valueshare.population.agents import agent_table
 from valueshare.population.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.settings import AgentSettings, TrainingSettings
+from valueshare.population.table import populations
 from valueshare.population.train import train_population
 
 
@@ -76,6 +77,9 @@ def test_populations_share_environment_network_and_loss() -> None:
     ]
     assert found == [([env], group) for env in ("A", "B") for group in shared]
     assert pl.concat(groups).sort("agent").equals(table)
+    assert sorted(names) == sorted(ALGORITHMS)
+    assert all(len({ALGORITHMS[name].architecture for name in group}) == 1 for group in shared)
+    assert len({ALGORITHMS[group[0]].architecture for group in shared}) == len(shared)
 
 
 @pytest.mark.parametrize(

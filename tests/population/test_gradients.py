@@ -11,10 +11,11 @@ from torch import nn
 from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import agent_table, populations
+from valueshare.population.agents import agent_table
 from valueshare.population.learn import gradients_and_losses, learn
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.population.table import populations
 from valueshare.replay.transitions import Batch
 
 AGENTS, BATCH = 3, 16

@@ -10,11 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from valueshare import __version__, host_memory
 from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
 from valueshare.report.tabular import headlines
 from valueshare.report.tabular_files import find_tabular, stored_result
+from valueshare.tabular.rules import ROW_BYTES
 
 STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-size", "0.1", "0.3"]
 STUDY += ["--seeds", "4", "--steps", "200"]
@@ -139,6 +141,30 @@ def test_a_study_of_an_earlier_version_is_not_called_damaged(study: Path) -> Non
         InvalidInput, match=r"another version \(valueshare 0\.1\.0\), with the setting step_sizes: read"
     ):
         report((study,))
+
+
+@pytest.mark.parametrize("version", [__version__, "\x1b[2J", "x" * 1_000, 7, None])
+def test_an_unknown_setting_of_this_version_is_damage(version: object, study: Path) -> None:
+    file = study / "config.json"
+    config = json.loads(file.read_text())
+    config["studies"][0]["hook"] = "rm"
+    file.write_text(json.dumps(config | {"valueshare": version}))
+    with pytest.raises(InvalidInput, match=r"study is damaged \(unknown setting hook\): run its study again"):
+        report((study,))
+
+
+def test_a_study_that_does_not_fit_into_memory_is_not_called_damaged(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One study takes two thirds of the free memory, and two do not fit."""
+    file = study / "config.json"
+    config = json.loads(file.read_text())
+    (stored,) = find_tabular([study])
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: stored.studies[0].rows * ROW_BYTES * 3 // 2)
+    file.write_text(json.dumps(config | {"studies": config["studies"] * 2}))
+    with pytest.raises(InvalidInput, match=r"rows of results need .* read .*study on a machine with more memory") as no:
+        report((study,))
+    assert "overwrite" not in str(no.value)
 
 
 @pytest.mark.parametrize("shard", [7, "x/y", "3/2", "0/0", "", ["1/2"], {}])

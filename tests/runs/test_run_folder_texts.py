@@ -12,7 +12,7 @@ from rich.console import Console
 from undrawn import undrawn
 
 from valueshare.errors import InvalidInput, printable
-from valueshare.population.agents import table_digest
+from valueshare.population.table import table_digest
 from valueshare.runs.display import Display
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan, read_records
@@ -40,7 +40,6 @@ COMMANDS = {
 VALUES: dict[str, tuple[str, Any]] = {
     "no chunk": ("chunks", {"population-0": 0}),
     "chunks in words": ("chunks", {"population-0": "x"}),
-    "many chunks": ("chunks", {"population-0": 10**9}),
     "a negative chunk": ("chunks", {"population-0": -1}),
     "a switch as chunks": ("chunks", {"population-0": True}),
     "a family of no environment": ("families", {"Pong": "CartPole-v1"}),
@@ -59,11 +58,18 @@ VALUES: dict[str, tuple[str, Any]] = {
     "an unknown backend": ("backends", {"CartPole-v1": "mine"}),
     "an unknown key": ("hook", "rm"),
 }
+OTHER_AGENTS: dict[str, tuple[str, Any]] = {
+    "many chunks": ("chunks", {"population-0": 10**9}),
+    "chunks of no population": ("chunks", {"population-7": 2}),
+    "another table of agents": ("agents", "0" * 32),
+}
 SETTINGS: dict[str, tuple[str, Any]] = {
     "a switch as steps": ("steps", True),
     "steps in words": ("steps", "x"),
     "no steps": ("steps", 0),
     "a switch as a number": ("reward_scale", True),
+    "a number that is no float": ("kappa", 10**400),
+    "a negative number that is no float": ("reward_scale", -(10**400)),
     "a number as a switch": ("clip_rewards", 1),
     "an unknown setting": ("algorithm", "ppo"),
     "an unknown loss": ("loss", "mine"),
@@ -132,6 +138,31 @@ def test_a_configuration_is_read_in_one_way(case: str, command: str, folder: Pat
     assert "config.json is damaged" in refused(cli, command, folder)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", OTHER_AGENTS)
+def test_a_configuration_of_other_agents(case: str, command: str, folder: Path, cli: Cli) -> None:
+    key, value = OTHER_AGENTS[case]
+    changed(folder, lambda _: {key: value})
+    assert f"{folder}: config.json and agents.parquet are not of one run (" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "column", [pl.lit(7).alias("env"), pl.lit(None, pl.String).alias("algorithm"), pl.date(1, 1, 1)]
+)
+def test_a_table_of_agents_with_other_columns(column: pl.Expr, command: str, folder: Path, cli: Cli) -> None:
+    pl.read_parquet(folder / "agents.parquet").with_columns(column).write_parquet(folder / "agents.parquet")
+    assert f"{folder / 'agents.parquet'} is damaged (" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+def test_a_configuration_without_format_and_kind(command: str, folder: Path, cli: Cli) -> None:
+    file = folder / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in values.items() if name not in ("format", "kind")}))
+    refused(cli, command, folder)
+
+
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
 @pytest.mark.parametrize("case", SETTINGS)
 def test_settings_are_read_in_one_way(case: str, command: str, folder: Path, cli: Cli) -> None:
@@ -148,18 +179,30 @@ def test_an_unknown_algorithm(command: str, folder: Path, cli: Cli) -> None:
     assert "algorithm = 'ppo'" in refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", [name for name in ATTACKS if name != "markup"])
 @pytest.mark.parametrize("column", ["environment", "algorithm"])
 def test_names_in_results_of_other_programs(column: str, attack: str, tmp_path: Path, cli: Cli) -> None:
     """A name that cannot be shown as it is would be in figures and warnings of Matplotlib too."""
-    row = {"environment": "Catch", "algorithm": "PPO", column: f"x{ATTACKS[attack]}"}
-    rows = [{**row, "seed": seed, "step": step, "score": 1.0} for seed in (0, 1) for step in (0, 9)]
-    file = tmp_path / "results.parquet"
-    pl.DataFrame(rows).write_parquet(file)
+    file = results_file(tmp_path, column, f"x{ATTACKS[attack]}")
     for command in ("report", "watch", "best"):
-        if attack == "markup":
-            continue  # text as any other
         assert "not a name: write at most 1,000 visible characters" in refused(cli, command, file)
+
+
+@pytest.mark.parametrize("column", ["environment", "algorithm"])
+def test_markup_in_results_of_other_programs_is_text(column: str, tmp_path: Path, cli: Cli) -> None:
+    file = results_file(tmp_path, column, ATTACKS["markup"])
+    with undrawn():
+        code, _, err = cli("report", file, "--resamples", "50", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert ATTACKS["markup"] in (tmp_path / "out" / "tables" / "scores.csv").read_text()
+
+
+def results_file(folder: Path, column: str, name: str) -> Path:
+    """Results of another program, with this name of an environment or algorithm."""
+    row = {"environment": "Catch", "algorithm": "PPO", column: name}
+    rows = [{**row, "seed": seed, "step": step, "score": 1.0} for seed in (0, 1) for step in (0, 9)]
+    pl.DataFrame(rows).write_parquet(folder / "results.parquet")
+    return folder / "results.parquet"
 
 
 def test_folders_in_a_folder(uninterrupted: Path, tmp_path: Path, cli: Cli) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from run_configs import write_config
 
 from valueshare.report.page.live import PageUpdater
 from valueshare.report.page.server import server
@@ -25,8 +26,7 @@ def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
         for seed in (0, 1)
     ]
     pl.DataFrame(agents).write_parquet(folder / "agents.parquet")
-    settings = {env: {"steps": STEPS, "optimizer": "adam"}}
-    (folder / "config.json").write_text(json.dumps({"settings": settings}))
+    write_config(folder, {env: {"steps": STEPS, "optimizer": "adam"}})
     (folder / "provenance.json").write_text(json.dumps({"command": "valueshare train --env Here"}))
     for phase in range(phases):
         end_phase(folder, phase)

@@ -86,7 +86,7 @@ def synthetic_results(games: int = 57, seeds: int = 5, points: int = 200, seed: 
 
 
 def write_synthetic_run(folder: Path, table: pl.DataFrame) -> Path:
-    """Write made-up results as a run folder, which says in its settings what they are."""
+    """Write made-up results as a run folder without settings, whose provenance says what they are."""
     who = ("env", "algorithm", "k", "seed")
     agents = table.select(who).unique(maintain_order=True).with_row_index("agent")
     agents = agents.with_columns(pl.col("agent").cast(pl.Int64))
@@ -94,7 +94,6 @@ def write_synthetic_run(folder: Path, table: pl.DataFrame) -> Path:
     (folder / "records").mkdir(parents=True)
     agents.write_parquet(folder / "agents.parquet")
     records.write_parquet(folder / "records" / "synthetic.parquet")
-    write_json(folder / "config.json", {"kind": SOURCE, SOURCE: True, "settings": {}})
     write_json(folder / "provenance.json", {"command": "none: no agent was trained", SOURCE: True})
     return folder
 

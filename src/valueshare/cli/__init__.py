@@ -32,7 +32,7 @@ from valueshare.cli.reproduce import (
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import extend, resume, train
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
-from valueshare.host_memory import has_small_address_space, is_out_of_memory
+from valueshare.host_memory import ADDRESS_ERRORS, has_small_address_space, is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
 RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             exit_with(error.strerror, 1)
         if is_out_of_memory(error):
             exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
-        if isinstance(error, Exception) and has_small_address_space():
+        if isinstance(error, ADDRESS_ERRORS) and has_small_address_space():
             exit_with(f"{NO_ADDRESSES} ({first_line(error)})", 1)
         if isinstance(error, OSError):
             exit_with(str(error), 1)

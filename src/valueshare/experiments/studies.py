@@ -13,6 +13,7 @@ from valueshare.errors import InvalidInput
 from valueshare.option_groups import in_group
 from valueshare.runs.launcher_options import parse_shard
 from valueshare.schema import ENV_NAME
+from valueshare.setting import MAX_COUNT
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -78,6 +79,8 @@ class TabularStudy:
         check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
+        if self.seeds > MAX_COUNT:
+            raise InvalidInput(f"seeds = {self.seeds}: write at most {MAX_COUNT:,}")
         if any(not 0 < regime <= self.steps for regime in self.regimes):
             raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
         if not 0.0 <= self.discount <= 1.0:
@@ -121,8 +124,7 @@ class TabularStudy:
 
 def check_memory(studies: Sequence[TabularStudy]) -> None:
     """Refuse studies whose results do not fit into memory, before anything of them is made."""
-    for study in studies:
-        check_rows(study.rows)
+    check_rows(sum(study.rows for study in studies))
 
 
 def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:
@@ -139,7 +141,6 @@ class TabularConfig(Struct, frozen=True):
     shard: str | None = None
 
     def __post_init__(self) -> None:
-        check_memory(self.studies)
         if self.shard is not None:
             parse_shard(self.shard)
 

@@ -4,10 +4,8 @@ What may differ between the agents of one population is a column here; what they
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
 """
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
 from typing import TypeVar
@@ -89,29 +87,6 @@ def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[Age
     return list(dict.fromkeys(replace(settings, **first) for settings in all_settings))
 
 
-def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:
-    """The rows that can share tensors: same environment, same network and same loss.
-
-    `family` names the kind of each environment: those of one kind have the same settings and specs,
-    and share populations. Where there is none, each environment is a kind of its own.
-
-    DQN and IB-DQN are one population, because k = 0 is DQN; Double DQN is another one, because
-    its loss is. The order of agents within a population is that of the table.
-    """
-    names = table["algorithm"].unique().to_list()
-    architectures = [algorithm_named(name).architecture for name in names]
-    architecture = {name: architectures.index(own) for name, own in zip(names, architectures, strict=True)}
-    families = {env: env if family is None else family[env] for env in table["env"].unique()}
-    keyed = table.with_columns(
-        architecture=pl.col("algorithm").replace_strict(architecture, return_dtype=pl.Int64),
-        family=pl.col("env").replace_strict(families, return_dtype=pl.String),
-    )
-    return [
-        group.drop("architecture", "family")
-        for group in keyed.partition_by("family", "architecture", maintain_order=True)
-    ]
-
-
 def check_seeds(count: int) -> None:
     """Refuse more seeds than a run may have, before a list of them is made."""
     if count > MAX_SEEDS:
@@ -145,16 +120,6 @@ def check_table(table: pl.DataFrame) -> None:
 def _check_k(k: float) -> None:
     if not (0 <= as_float("k", k) <= MAX_K):
         raise InvalidInput(f"k = {k}: write a finite number >= 0, at most 1e30")
-
-
-def table_digest(table: pl.DataFrame) -> str:
-    """The checksum of a table's values, whatever file it is in."""
-    digest = hashlib.blake2b(b"[", digest_size=16)
-    for i, rows in enumerate(table.iter_slices(10_000)):  # never all rows as Python's objects
-        text = json.dumps(rows.to_dicts(), sort_keys=True)[1:-1]
-        digest.update((f", {text}" if i else text).encode())
-    digest.update(b"]")
-    return digest.hexdigest()
 
 
 def as_list(value: T | Iterable[T], name: str = "a list") -> list[T]:

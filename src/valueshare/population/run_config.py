@@ -1,13 +1,22 @@
 """The `config.json` of a training run, checked as a whole and without PyTorch: for `resume`, `report` and others."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from valueshare.errors import InvalidInput
 from valueshare.population.settings import TrainingSettings
-from valueshare.schema import Invalid, TrainingConfig, validate_as
+from valueshare.population.table import populations, table_digest
+from valueshare.records import AGENTS
+from valueshare.schema import CONFIG, Invalid, TrainingConfig, validate_as
 from valueshare.text import ALGORITHM_NAMES
+
+
+class NotOneRun(Invalid):
+    """A configuration and a table of agents that do not belong together."""
 
 
 def checked_config(values: Mapping[str, Any]) -> tuple[TrainingConfig, dict[str, TrainingSettings]]:
@@ -22,11 +31,38 @@ def checked_config(values: Mapping[str, Any]) -> tuple[TrainingConfig, dict[str,
 
 
 def check_agents(stored: TrainingConfig, agents: pl.DataFrame) -> None:
-    """Refuse a table of agents that this configuration cannot belong to; it has the columns `env` and `algorithm`."""
-    if unknown := {str(env) for env in agents["env"].unique()} - stored.settings.keys():
-        raise Invalid(f"there are no settings of {', '.join(sorted(unknown))}")
-    if others := {str(name) for name in agents["algorithm"].unique()} - ALGORITHM_NAMES.keys():
-        raise Invalid(f"algorithm = {min(others)!r}: there is none of that name")
-    for name, count in stored.chunks.items():
-        if count > agents.height:
-            raise Invalid(f"chunks of {name}: {count}, and there are {agents.height} agents")
+    """Refuse a table of agents that this configuration cannot belong to; `check_columns` is called before."""
+    if unknown := set(agents["env"].unique()) - stored.settings.keys():
+        raise NotOneRun(f"there are no settings of {', '.join(sorted(unknown))}")
+    if others := set(agents["algorithm"].unique()) - ALGORITHM_NAMES.keys():
+        raise NotOneRun(f"algorithm = {min(others)!r}: there is none of that name")
+    if table_digest(agents) != stored.agents:
+        raise NotOneRun("the table of agents has another checksum")
+    if stored.chunks:
+        family = {env: stored.families.get(env, env) for env in stored.settings}
+        heights = {f"population-{i}": group.height for i, group in enumerate(populations(agents, family))}
+        for name, count in stored.chunks.items():
+            if count > heights.get(name, 0):
+                raise NotOneRun(f"chunks of {name}: {count}, and it has {heights.get(name, 0)} agents")
+
+
+def check_columns(agents: pl.DataFrame) -> None:
+    """Refuse a table of agents without names of environments and algorithms, or with other values than JSON has."""
+    for name in ("env", "algorithm"):
+        if agents.schema.get(name) != pl.String or agents[name].null_count():
+            raise InvalidInput(f"{name} is not a column of names")
+    for name, kind in agents.schema.items():
+        if not (kind.is_integer() or kind.is_float() or kind == pl.String):
+            raise InvalidInput(f"{name} is not a column of numbers or names")
+
+
+@contextmanager
+def damage_named(folder: Path, advice: str) -> Iterator[None]:
+    """Turn errors of `checked_config` and `check_agents` into refusals that name the files of a run folder."""
+    try:
+        yield
+    except NotOneRun as error:
+        files = f"{folder}: {CONFIG} and {AGENTS} are not of one run"
+        raise InvalidInput(f"{files} ({error}): put the original files back") from error
+    except (Invalid, InvalidInput) as error:
+        raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): {advice}") from error

@@ -29,7 +29,7 @@ from valueshare.text import K_IS_N
 
 RMSPROP = "rmsprop"
 OTHERS = "other results"
-SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
+SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in provenance.json
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +245,7 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
 
 def is_synthetic(results: Results) -> bool:
     """Whether any of the results are made up."""
-    marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)
+    marked = any((source.provenance or {}).get(SYNTHETIC) for source in results.about)
     table = results.table
     return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare._version import __version__
 from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, one_line
 from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
@@ -26,7 +27,8 @@ from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
-from valueshare.schema import Invalid, read_config, read_object, validate_as
+from valueshare.schema import Invalid, read_config, read_object, stored_version, validate_as
+from valueshare.tabular.rules import check_rows
 
 RUNS, ORIGIN = "records/runs.parquet", "provenance.json"
 MAX_UPDATES = 10**10  # for the norms of untrusted records: minutes. The largest study of this package has 10^9
@@ -80,11 +82,15 @@ def _refuse_other_version(folder: Path, values: Mapping[str, Any]) -> None:
     studies = values.get("studies")
     settings = [study for study in studies if isinstance(study, dict)] if isinstance(studies, list) else []
     unknown = sorted(set().union(*settings) - {field.name for field in fields(TabularStudy)})
-    if unknown:
-        raise InvalidInput(
-            f"{folder} was written by another version (valueshare {values.get('valueshare')}), with the setting "
-            f"{unknown[0]}: read it with that one, or run its study again with --overwrite"
-        )
+    if not unknown:
+        return
+    name, version = unknown[0][:60], stored_version(values)
+    if version in (None, __version__):
+        raise InvalidInput(f"{folder} is damaged (unknown setting {name}): run its study again with --overwrite")
+    raise InvalidInput(
+        f"{folder} was written by another version (valueshare {version}), with the setting {name}: read it with that "
+        "one, or run its study again with --overwrite"
+    )
 
 
 def stored_result(
@@ -100,6 +106,7 @@ def stored_result(
         _check_shards(parts, first.shard)
     if not trusted:
         _refuse_code_and_long_sweeps(first)
+    check_rows(sum(each.rows for each in first.studies), f"read {first.folder} on a machine with more memory")
     tables, origins = [], []
     for each in parts:
         with _damage_named(each.folder, each.shard is not None):

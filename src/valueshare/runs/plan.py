@@ -16,10 +16,10 @@ from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.integers import ceil_div
-from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.run_config import check_agents, checked_config
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
+from valueshare.population.table import populations, table_digest
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
 from valueshare.setting import as_count
 from valueshare.text import ranges
@@ -103,11 +103,10 @@ def config(plan: Plan) -> dict[str, Any]:
 
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
-    """The plan that config.json describes, with every value checked."""
+    """The plan that config.json describes, with every value checked; `check_table` has checked the agents."""
     stored, settings = checked_config(values)
-    check_table(agents)
     check_agents(stored, agents)
-    plan = Plan(
+    return Plan(
         agents=agents,
         settings=settings,
         backends=dict(stored.backends),
@@ -117,12 +116,6 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         **{name: getattr(stored, name) for name in OPTIONAL},
         extended_from={env: tuple(steps) for env, steps in stored.extended_from.items()},
     )
-    for name, count in plan.chunks.items():
-        unsplit = plan.unsplit_populations.get(name)
-        height = unsplit.agents.height if unsplit else 0
-        if count > height:
-            raise Invalid(f"chunks of {name}: {count}, and it has {height} agents")
-    return plan
 
 
 def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:

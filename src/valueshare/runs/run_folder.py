@@ -29,11 +29,12 @@ import torch
 from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
-from valueshare.population.agents import table_digest
+from valueshare.population.agents import check_table
 from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
+from valueshare.population.run_config import damage_named
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
@@ -45,7 +46,7 @@ from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE
-from valueshare.schema import CONFIG, Invalid, check_format, read_config
+from valueshare.schema import CONFIG, check_format, read_config
 from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
@@ -139,15 +140,17 @@ def open_plan(folder: Path) -> Plan:
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        reason = one_line(error)
-        raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
+        raise _damaged_agents(folder, one_line(error)) from error
     try:
-        plan, digest = from_config(stored, agents), stored["agents"]
-    except (Invalid, InvalidInput) as error:
-        raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): put it back, or start the run again") from error
-    if table_digest(agents) != digest:
-        raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
-    return plan
+        check_table(agents)
+    except InvalidInput as error:
+        raise _damaged_agents(folder, str(error)) from error
+    with damage_named(folder, "put it back, or start the run again"):
+        return from_config(stored, agents)
+
+
+def _damaged_agents(folder: Path, reason: str) -> InvalidInput:
+    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again")
 
 
 def record_resume(folder: Path, command: str, used: UsedOptions) -> None:

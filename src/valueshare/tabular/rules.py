@@ -43,9 +43,9 @@ def check_once(name: str, values: Sequence[Any]) -> None:
         raise InvalidInput(f"{name} {twice:g} is given twice: write each value once")
 
 
-def check_rows(rows: int) -> None:
+def check_rows(rows: int, advice: str = "take fewer seeds or step sizes") -> None:
     """Refuse results that do not fit into memory, before anything of them is made."""
-    check_free_memory(f"{rows:,} rows of results need", rows * ROW_BYTES, "take fewer seeds or step sizes")
+    check_free_memory(f"{rows:,} rows of results need", rows * ROW_BYTES, advice)
 
 
 def check_tables(states: int, actions: int, copies: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from run_configs import write_config
 from served import ask, end_phase, make_run, running
 
 from valueshare.analysis.importers.results import Results, read_results
@@ -370,10 +371,9 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
 @pytest.mark.parametrize("options", ["", ", no_clips=True"])
 def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
     other = shutil.copytree(run, run.with_name("other"))
-    config = json.loads((other / "config.json").read_text().replace("Here", "There"))
-    (other / "config.json").write_text(json.dumps(config))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
     agents.write_parquet(other / "agents.parquet")
+    write_config(other, {"There": {"steps": 30}})
     words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0{options})"]
     with subprocess.Popen(
         [*words, str(run), str(other)],

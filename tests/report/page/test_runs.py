@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from run_configs import write_config
 
 from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
@@ -30,7 +31,7 @@ def make_run(folder: Path, gain: float, first_seed: int = 0, env: str = ENV, **c
         scores = (pl.col("seed") + step) * gain * pl.when(pl.col("k") == 0).then(1.0).otherwise(2.0)
         records = agents.select("agent", step=pl.lit(step, pl.Int64), score=scores)
         records.write_parquet(folder / "records" / f"p-{phase}.parquet")
-    (folder / "config.json").write_text(json.dumps({"settings": {env: {"steps": 20}}, **config}))
+    write_config(folder, {env: {"steps": 20}}, **config)
     (folder / "progress").mkdir()
     (folder / "progress" / "p.json").write_text(json.dumps({"evaluations": [[10, gain], [20, 3 * gain]]}))
     return folder
@@ -116,6 +117,7 @@ def test_shards_and_files_of_other_programs_are_one_run_each(tmp_path: Path) -> 
         shard = make_run(tmp_path / "study" / f"shard-{number}", 1.0, 2 * (number - 1), shard=f"{number}/3")
         agents = pl.read_parquet(shard / "agents.parquet")
         agents.with_columns(pl.col("agent") + 4 * (number - 1)).write_parquet(shard / "agents.parquet")
+        write_config(shard, {ENV: {"steps": 20}}, shard=f"{number}/3")
         for file in (shard / "records").iterdir():
             pl.read_parquet(file).with_columns(pl.col("agent") + 4 * (number - 1)).write_parquet(file)
     assert report_data(read_results(tmp_path / "study")).runs == ()

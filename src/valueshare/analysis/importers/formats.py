@@ -16,10 +16,10 @@ from valueshare.analysis.importers.columns import METRICS, REQUIRED, read_table,
 from valueshare.analysis.run_values import diverged
 from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
 from valueshare.errors import InvalidInput, printable
-from valueshare.population.run_config import check_agents, checked_config
-from valueshare.records import RECORDS, read_tables
+from valueshare.population.run_config import check_agents, check_columns, checked_config, damage_named
+from valueshare.records import AGENTS, RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
-from valueshare.schema import CONFIG, Invalid, read_config, read_object
+from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
@@ -101,12 +101,14 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
 def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tuple[dict[str, Any] | None, pl.DataFrame]:
     """The configuration of a run folder, where it has one, and its table of agents, checked as `resume` checks them."""
     config, agents = read_config(folder), read_agents(folder, limit)
-    _require(agents, ("agent", "env", "algorithm", "seed"), folder / "agents.parquet", "it is not of a run")
-    if config is not None and ("format" in config or config.get("kind") == "training"):
-        try:
+    _require(agents, ("agent", "env", "algorithm", "seed"), folder / AGENTS, "it is not of a run")
+    try:
+        check_columns(agents)
+    except InvalidInput as error:
+        raise InvalidInput(f"{folder / AGENTS} is damaged ({error}): put the original file back") from error
+    if config is not None:
+        with damage_named(folder, "put the original file back"):
             check_agents(checked_config(config)[0], agents)
-        except (Invalid, InvalidInput) as error:
-            raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): put the original file back") from error
     return config, agents
 
 
@@ -230,7 +232,7 @@ def _run_notes(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, An
 
 def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
     """The table of agents of a run folder."""
-    file = folder / "agents.parquet"
+    file = folder / AGENTS
     try:
         return read_parquet(file, limit)
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -7,9 +7,9 @@ from typing import Any
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div
-from valueshare.population.agents import table_digest
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
+from valueshare.population.table import table_digest
 from valueshare.schema import Manifest
 
 PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and is there too
