@@ -240,7 +240,7 @@ def test_the_digest_of_the_protocol_is_stored_and_compared() -> None:
     protocol = {"name": "nature-2015", "digest": atari_protocol("nature-2015").digest}
     assert stored["protocols"] == {"ALE/Pong-v5": protocol, "ALE/Breakout-v5": protocol}
     assert "protocols" not in config(make_plan("CartPole-v1", "dqn", seeds=1))
-    changed = {**stored, "protocols": {"ALE/Pong-v5": {**protocol, "digest": "0"}}}
+    changed = {**stored, "protocols": {"ALE/Pong-v5": {**protocol, "digest": "0" * 12}}}
     assert difference(changed, stored) is not None
 
 
