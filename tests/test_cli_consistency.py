@@ -156,7 +156,7 @@ def test_the_plan_of_a_wrong_study_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("command", [command for command, options in OPTIONS.items() if "--seeds" in options])
-@pytest.mark.parametrize("seeds", [2**32, 10**12, 10**30])
+@pytest.mark.parametrize("seeds", [2**32, pytest.param(10**30, marks=pytest.mark.slow)])
 def test_no_list_of_seeds_is_made_before_they_are_known_to_fit(
     command: str, seeds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:

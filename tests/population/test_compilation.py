@@ -47,6 +47,7 @@ def test_pytorch_is_changed_only_where_a_path_has_a_space(monkeypatch: pytest.Mo
     assert (cpp_builder.BuildOptionsBase.get_libraries_dirs is before) == (" " not in prefix)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_refused_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that fails on these agents alone: the test of the compiler before the run did not show it."""
 

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -122,11 +122,11 @@ def test_the_help_shows_the_generic_preset(app: App) -> None:
         ("--adam-betas 0 0.5", {"adam_betas": (0.0, 0.5)}),
         ("--tf32 --no-clip-rewards", {"tf32": True, "clip_rewards": False}),
         ("--steps 1 --steps 2 --compile", {"steps": 2, "compile": True}),
-        ("--k 0 n --k=2 --k 3 4 --env C", {"k": (3.0, 4.0), "env": ("C",)}),
-        ("--hidden 8 8 --hidden 4 --adam-betas 0 0 --adam-betas 0 0.5", {"hidden": (4,), "adam_betas": (0.0, 0.5)}),
+        ("--seeds 1 --k 3 4 --seeds 2", {"k": (3.0, 4.0), "seeds": 2}),
+        ("--hidden 8 8 --adam-betas 0 0.5", {"hidden": (8, 8), "adam_betas": (0.0, 0.5)}),
         (
-            "--log wandb tensorboard --log wandb --callback a:b --callback c:d",
-            {"log": ("wandb",), "callback": ("c:d",)},
+            "--log wandb tensorboard --callback a:b c:d",
+            {"log": ("wandb", "tensorboard"), "callback": ("a:b", "c:d")},
         ),
         ("--step-size-schedule linear", {"step_size_schedule": "linear"}),
     ],
@@ -139,14 +139,30 @@ def test_options_are_read(app: App, words: str, given: dict[str, Any]) -> None:
 def test_the_last_of_repeated_options_holds_as_in_argparse(app: App) -> None:
     plain = argparse.ArgumentParser()
     plain.add_argument("runs", nargs="+")
-    for name in ("--figures", "--compare"):
-        plain.add_argument(name, nargs="+")
-    figures, comparisons = ["--figures", "x", "y", "--figures", "z"], ["--compare=p,q", "--compare", "t,u", "v,w"]
-    words = ["a", "b", *figures, *comparisons]
-    expected = {name: tuple(value) for name, value in vars(plain.parse_args(words)).items()}
+    plain.add_argument("--figures", nargs="+")
+    plain.add_argument("--resamples", type=int)
+    words = ["a", "b", "--resamples", "5", "--figures", "x", "y", "--resamples=6"]
+    expected = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(plain.parse_args(words)).items()
+    }
     _, bound, _ = app.parse_args(["report", *words])
     assert bound.arguments == expected
-    assert expected == {"runs": ("a", "b"), "figures": ("z",), "compare": ("t,u", "v,w")}
+    assert expected == {"runs": ("a", "b"), "figures": ("x", "y"), "resamples": 6}
+
+
+@pytest.mark.parametrize(
+    ("words", "once"),
+    [
+        ("--k 0 n --k=2 --k 3 4", "--k 0 n 2 3 4"),
+        ("--hidden 8 8 --hidden 4", "--hidden 8 8 4"),
+        ("--callback a:b --callback c:d", "--callback a:b c:d"),
+    ],
+)
+def test_several_values_are_given_once(words: str, once: str, cli: Callable[..., tuple[int, str, str]]) -> None:
+    """The values of the first one would be lost without a word."""
+    code, _, err = cli("train", "--env", "CartPole-v1", *words.split())
+    assert (code, err) == (2, f"valueshare: {once.split()[0]} is given twice: write {once}\n")
 
 
 def test_the_signature_has_every_setting_with_its_type() -> None:

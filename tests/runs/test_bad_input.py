@@ -69,7 +69,7 @@ BAD = {
         ["--algorithm", "dqn", "ib-dqn", "--beta", "0.1", "0.2"],
         "beta = 0.1, 0.2: only rdq has it; train it, or leave beta out",
     ),
-    "k twice": (["--k", "1", "1"], "an agent twice"),
+    "k twice": (["--k", "1", "1"], "a value is there twice"),
     "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],

@@ -224,7 +224,7 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (["n", "n"], "names an agent twice"),
+        (["n", "n"], "a value is there twice"),
         ("m", r"^k = 'm': write a number$"),
         ([0, None], r"^k = None: write a number$"),
     ],

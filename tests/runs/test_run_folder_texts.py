@@ -37,6 +37,12 @@ COMMANDS = {
     "best": ("--resamples", "50"),
     "evaluate": ("--episodes", "1"),
 }
+# One that opens the run, and one that reads records only; the others, which call the same check, are slow tests.
+READERS = [
+    pytest.param(name, marks=() if name in ("resume", "report") else pytest.mark.slow)
+    for name in COMMANDS
+    if name != "evaluate"
+]
 VALUES: dict[str, tuple[str, Any]] = {
     "no chunk": ("chunks", {"population-0": 0}),
     "chunks in words": ("chunks", {"population-0": "x"}),
@@ -113,7 +119,7 @@ def test_the_name_of_an_environment(attack: str, command: str, folder: Path, cli
     assert "config.json is damaged" in refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", READERS)
 @pytest.mark.parametrize("key", ["valueshare", "device", "network", "shard", "kind", "format", "\x1b[2J"])
 def test_other_texts_of_the_configuration(key: str, command: str, folder: Path, cli: Cli) -> None:
     changed(folder, lambda _: {key: "\x1b]0;x\x07\nError: \u202e"})
@@ -129,7 +135,7 @@ def test_texts_of_the_table_of_agents(column: str, command: str, folder: Path, c
     refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+@pytest.mark.parametrize("command", READERS)
 @pytest.mark.parametrize("case", VALUES)
 def test_a_configuration_is_read_in_one_way(case: str, command: str, folder: Path, cli: Cli) -> None:
     """What `resume` refuses is refused by commands that only read records too."""
@@ -155,7 +161,7 @@ def test_a_table_of_agents_with_other_columns(column: pl.Expr, command: str, fol
     assert f"{folder / 'agents.parquet'} is damaged (" in refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+@pytest.mark.parametrize("command", READERS)
 def test_a_configuration_without_format_and_kind(command: str, folder: Path, cli: Cli) -> None:
     file = folder / "config.json"
     values = json.loads(file.read_text())
@@ -163,7 +169,7 @@ def test_a_configuration_without_format_and_kind(command: str, folder: Path, cli
     refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+@pytest.mark.parametrize("command", READERS)
 @pytest.mark.parametrize("case", SETTINGS)
 def test_settings_are_read_in_one_way(case: str, command: str, folder: Path, cli: Cli) -> None:
     name, value = SETTINGS[case]
@@ -171,7 +177,7 @@ def test_settings_are_read_in_one_way(case: str, command: str, folder: Path, cli
     assert "config.json is damaged" in refused(cli, command, folder)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "evaluate"])
+@pytest.mark.parametrize("command", READERS)
 def test_an_unknown_algorithm(command: str, folder: Path, cli: Cli) -> None:
     agents = pl.read_parquet(folder / "agents.parquet").with_columns(algorithm=pl.lit("ppo"))
     agents.write_parquet(folder / "agents.parquet")

@@ -128,7 +128,7 @@ def append_mean_expansion(
                     "action-values with after"
                 )
         for other in _next_in_sequence(modules, after):
-            if type(other).__module__ == nn.ReLU.__module__:
+            if type(other).__module__ == nn.ReLU.__module__ and not isinstance(other, PROBABILITIES):
                 raise InvalidInput(
                     f"{type(other).__name__} follows the last linear layer {after!r}, and action-values have no "
                     "activation: take it away, or name the output layer with after"

@@ -162,7 +162,7 @@ tests.train(folder, on_step=steps.append)
 """
 
 
-@pytest.mark.parametrize("file", ["replay-000001", "checkpoint-000001"])
+@pytest.mark.parametrize("file", [pytest.param("replay-000001", marks=pytest.mark.slow), "checkpoint-000001"])
 def test_killed_between_the_copy_and_its_publication(tmp_path: Path, expected: dict[str, bytes], file: str) -> None:
     """The phase that was being written and the one in progress are run again; neither has left records that count."""
     modules = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -341,7 +341,9 @@ CLIPS = "valueshare-copies-*/copy-*"  # in the folder for temporary files
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [pytest.param(signal.SIGINT, 0, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, number: int, exit_code: int) -> None:
     """A thread that is in C++ when the interpreter ends would: here in a matrix product that takes long."""
     script = f"""

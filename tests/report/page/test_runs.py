@@ -47,7 +47,7 @@ def labels(seen: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_runs_of_the_same_agents_are_drawn_together_and_named(tmp_path: Path, visit: Visiting, width: int) -> None:
     file = write_page(tmp_path, make_run(tmp_path / "old", 1.0), make_run(tmp_path / "new code", 2.0))
     seen = visit(viewport={"width": width, "height": 800}).open(file)
@@ -73,7 +73,7 @@ def test_runs_of_the_same_agents_are_drawn_together_and_named(tmp_path: Path, vi
     assert (seen.said, again.said) == ([], [])
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_runs_of_other_seeds_are_one_curve_until_they_are_ticked(tmp_path: Path, visit: Visiting, width: int) -> None:
     one, other = make_run(tmp_path / "one", 1.0), make_run(tmp_path / "other", 1.0, first_seed=10)
     third = make_run(tmp_path / "third", 1.0, env="There")

@@ -14,7 +14,7 @@ from valueshare.population.state import Population
 from valueshare.runs.workers import tasks
 
 
-@pytest.mark.parametrize(("place", "groups"), [(None, 1), ("disk", 2), (None, 99)])
+@pytest.mark.parametrize(("place", "groups"), [("disk", 2), pytest.param(None, 99, marks=pytest.mark.slow)])
 def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, place: Literal["disk"] | None, groups: int
 ) -> None:
