@@ -123,11 +123,11 @@ exec(compile(text, script, "exec"), {"__name__": "__main__", "__file__": script}
 # Says "ready" and waits for "go", like the other one.
 POPULATION = """
 import sys, time
-from valueshare.runs.workers.worker import prepare
+from valueshare.runs.workers.worker import set_up_process
 
 agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "compiled"
 threads = int(sys.argv[4])
-prepare(threads)
+set_up_process(threads)
 from valueshare.benchmarks import population
 from valueshare.envs.episodes import TrainingEpisodes
 

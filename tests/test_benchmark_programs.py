@@ -102,3 +102,15 @@ def test_one_agent_against_its_peer(tmp_path: Path) -> None:
     assert [row["learner"] for row in rows] == ["valueshare", "single file"]
     assert rows[1]["times_peer"] == [1.0]
     assert rows[0]["times_peer"][0] == pytest.approx(rows[0]["steps_per_s"][0] / rows[1]["steps_per_s"][0], rel=0.01)
+
+
+def test_a_population_reports_its_speed_to_the_comparison_with_peers() -> None:
+    source = runpy.run_path(str(BENCHMARKS / "against_peers.py"))["POPULATION"]
+    words = ("4", "0.2", "eager", "1")  # agents, seconds, compilation, threads
+    done = subprocess.run(
+        [sys.executable, "-c", source, *words], input="go\n", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ready, steps_per_second = done.stdout.split()
+    assert ready == "ready"
+    assert float(steps_per_second) > 0
