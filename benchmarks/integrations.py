@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import polars as pl
 
 from valueshare.report.figures.style import BLUE, ORANGE, rc_style
+from valueshare.text import pluralize
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 KS = ("0", "n")
@@ -163,7 +164,7 @@ def draw(scores: pl.DataFrame, path: Path) -> None:
                 axis.plot(curve["step"], curve["mean"], color=colour, label="k = n = 2" if k == "n" else "k = 0")
                 axis.fill_between(curve["step"], curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
             seeds = scores.filter(library=name)["seed"].n_unique()
-            axis.set_title(f"{LIBRARIES[name].name}, {seeds} seeds")
+            axis.set_title(f"{LIBRARIES[name].name}, {pluralize(seeds, 'seed')}")
         for axis in axes.flat[len(names) :]:
             axis.remove()
         axes[0, 0].legend()
