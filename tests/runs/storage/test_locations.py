@@ -1,5 +1,6 @@
 """Locations of runs: folders and URLs, shown without secrets."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def test_where_a_run_can_be() -> None:
         with pytest.raises(InvalidInput, match=message) as said:
             resolve_location(text)
         assert "hunter2" not in str(said.value)
+
+
+def test_a_name_that_is_not_utf8_is_refused() -> None:
+    """Polars cannot write there."""
+    name = os.fsdecode(b"run\xff")
+    for folder in (name, Path(name), Path("Läufe") / name):
+        with pytest.raises(InvalidInput, match=r"run\\udcff' has bytes that are not UTF-8: choose a folder with"):
+            resolve_location(folder)
+    assert resolve_location("Läufe/\U0001f3ae") == Path("Läufe/\U0001f3ae")
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:

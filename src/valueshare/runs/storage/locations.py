@@ -70,6 +70,8 @@ def resolve_location(folder: str | Path | Url) -> Location:
     if not isinstance(folder, str | Path):
         raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or a URL")
     text = str(folder)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidInput(f"{text!a} has bytes that are not UTF-8: choose a folder with another name")
     if "::" in text and ":/" in text:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one URL, not a chain of them")
     match = _SCHEME.match(text)
