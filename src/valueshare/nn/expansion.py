@@ -95,9 +95,9 @@ def append_mean_expansion(
     into `forward`, after the reshape to [..., quantiles, n].
 
     Refused are networks of Stable-Baselines3, whose target network would stay without the layer, layers with one
-    output, and, as far as modules tell, networks whose outputs are probabilities. After the advantages of a dueling
-    network the layer does nothing, because their mean is subtracted: where a network has a value stream, the layer of
-    the action-values must be named.
+    output, and, where modules show it, outputs that are probabilities or have an activation. After the advantages of a
+    dueling network the layer does nothing, because their mean is subtracted: where a network has a value stream, the
+    layer of the action-values must be named.
     """
     _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
@@ -208,7 +208,7 @@ def _refuse_hidden_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Li
 def _other_places(modules: dict[str, nn.Module], layer: str) -> list[str]:
     """Other names of a linear layer that may be other places in the network, and not just names of the same place.
 
-    Two names in one `Sequential` are two places. So may be any two of a layer that can follow itself.
+    Two names in one `Sequential` are two places. Of a layer with as many outputs as inputs, any two names may be.
     """
     linear = cast(nn.Linear, modules[layer])
     follows_itself = linear.in_features == linear.out_features

@@ -102,12 +102,12 @@ class FiniteMDP:
     def visitable(self) -> NDArray[np.bool_]:
         """The non-terminal states that an episode can be in, as a mask [S]."""
         leads_to = np.asarray((self.transition > 0).any(axis=1))  # [S, S]
-        seen = (self.start > 0) & ~self.terminal
+        reached = (self.start > 0) & ~self.terminal
         while True:
-            grown = seen | (leads_to[seen].any(axis=0) & ~self.terminal)
-            if (grown == seen).all():
+            grown = reached | (leads_to[reached].any(axis=0) & ~self.terminal)
+            if (grown == reached).all():
                 return grown
-            seen = grown
+            reached = grown
 
     def _validate(self) -> None:
         for field, values in (("start", self.start), ("terminal", self.terminal)):

@@ -158,15 +158,15 @@ def _tidy(
     step, diverged_at = pl.col("step"), pl.col("diverged_at")
     # Where k is astronomical, values overflow before a TD error has met them.
     overflowed = ~(pl.col("norm_q") + pl.col("value_rmse")).is_finite()
-    seen = ("episodes", "mean_return", *Measurements._fields[3:])
+    measured = ("episodes", "mean_return", *Measurements._fields[3:])
     return (
         table.with_columns(
             algorithm=pl.lit(algorithm),
             mean_return=pl.when(pl.col("episodes") > 0).then(pl.col("return_sum") / pl.col("episodes")),
             diverged=overflowed | ((diverged_at != RUNNING) & (diverged_at <= step)),
         )
-        .with_columns(pl.when(~pl.col("diverged")).then(pl.col(seen)))
-        .select("algorithm", "k", "step_size", "seed", "step", "diverged", *seen)
+        .with_columns(pl.when(~pl.col("diverged")).then(pl.col(measured)))
+        .select("algorithm", "k", "step_size", "seed", "step", "diverged", *measured)
     )
 
 

@@ -149,8 +149,8 @@ class RenderedGrid:
 
     def step(self, action: int) -> RenderedStep:
         result = self.environments.step([action])
-        seen, ended = result.final_observation[0], bool(result.terminated[0])
-        return RenderedStep(seen, self._image(seen), float(result.reward[0]), ended, bool(result.truncated[0]))
+        obs, ended = result.final_observation[0], bool(result.terminated[0])
+        return RenderedStep(obs, self._image(obs), float(result.reward[0]), ended, bool(result.truncated[0]))
 
     def close(self) -> None:
         self.environments.close()
@@ -220,8 +220,8 @@ class RenderedEnvPool:
         return None
 
     def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
-        seen: NDArray[Any] = encode(self.spec, observation)[0].copy()
-        return seen
+        obs: NDArray[Any] = encode(self.spec, observation)[0].copy()
+        return obs
 
 
 class RenderedGymnasium:
