@@ -43,6 +43,7 @@ from soak_watch import Watch, differences, files_of, half_written, held_locks, l
 END_SECONDS = 15.0  # for what a driver started, once it has ended
 LONGEST_SECONDS = 300.0  # of a command that is left alone
 REAL = 25  # one command in so many is a new Python
+ATTEMPTS = 4  # commands in a row that end by themselves and not well, until a run is given up
 
 REFUSED = re.compile("was lost before the run could begin|has not replied for")
 
@@ -71,18 +72,18 @@ class Killed:
 
     def run(self, kills: int) -> None:
         self.counts["runs"] += 1
-        command = self.start()
-        while self.counts["kills"] < kills:
+        command, failed = self.start(), 0
+        while self.counts["kills"] < kills and failed < ATTEMPTS:
             if not self.wait_for_kill(command):
                 if self.ends(command) == 0:
                     break
-                command = self.start()
+                command, failed = self.start(), failed + 1
                 continue
-            target = self.kill(command)
+            target, failed = self.kill(command), 0
             if target in ("group", "driver"):
                 self.cleared(command)
                 command = self.start()
-        for _ in range(4):
+        for _ in range(ATTEMPTS):
             if command.wait(LONGEST_SECONDS) is None:
                 self.faults.append(f"{command.words[0]} does not end")
                 command.kill()

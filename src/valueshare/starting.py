@@ -180,7 +180,7 @@ def _continue(
         def begin_locked() -> None:
             copy.pull(is_metadata)  # another process may have resumed it meanwhile
             if not copy.is_remote:
-                run_folder.remove_old_checkpoints(folder, plan)
+                run_folder.remove_leftovers(folder, plan)
             begin(launch_plan.plan, _stored_options(launch_plan, execution))
 
         return _launch(launch_plan, copy, execution, begin_locked)
@@ -220,7 +220,7 @@ def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
     else:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
         with suppress(OSError, InvalidInput), lock_run(copy.folder):
-            run_folder.remove_old_checkpoints(copy.folder, plan)
+            run_folder.remove_leftovers(copy.folder, plan)
         if _writes_events(copy.folder, execution):
             execution.poll_stop()
             TensorBoardLog(copy.folder, plan.agents, records).close()

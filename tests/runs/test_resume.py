@@ -472,6 +472,7 @@ def test_what_a_kill_after_the_last_phase_has_left_goes(uninterrupted: Path, tmp
     for name in ("checkpoint-000001.json", "state-000001.safetensors"):
         (own / name).write_text("old")
     (own / "notes.txt").write_text("mine")
+    (folder / "progress" / "population-1.json.0123456789abcdef.partial").write_text("half")
     assert cli("resume", folder)[0] == 0
     assert {path for path in folder.rglob("*") if path.is_file()} == {*before, own / "notes.txt"}
 

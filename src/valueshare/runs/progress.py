@@ -32,6 +32,11 @@ def reset_progress(folder: Path, population: str, step: int, phases: int) -> Non
     _write(folder / PROGRESS / f"{population}.json", progress)
 
 
+def remove_partial_progress(folder: Path, population: str) -> None:
+    """Delete what a killed process left half-written of a progress file; the caller holds the population's lock."""
+    remove_temporary_files(folder / PROGRESS, re.compile(re.escape(f"{population}.json")))
+
+
 def _write(path: Path, progress: Progress) -> None:
     """Write the file atomically, but not synced: readers find this version or the one before."""
     atomic_write(path, [msgspec.json.encode(progress)], synced=False)
@@ -43,7 +48,7 @@ class ProgressFile:
     def __init__(self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / PROGRESS / f"{population}.json"
         self._path.parent.mkdir(exist_ok=True)
-        remove_temporary_files(self._path.parent, re.compile(re.escape(self._path.name)))
+        remove_partial_progress(folder, population)
         before = read_progress(folder, population)
         self._earlier, self._attempt = before.seconds, before.attempts + 1
         self._clock = clock

@@ -41,7 +41,7 @@ from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_p
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, extension_steps, from_config
-from valueshare.runs.progress import reset_progress
+from valueshare.runs.progress import remove_partial_progress, reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
@@ -217,10 +217,14 @@ def sync_progress(folder: Path, plan: Plan) -> None:
             reset_progress(folder, spec.name, spec.settings.phase_end(phases - 1), phases)
 
 
-def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
-    """Delete old checkpoints of finished populations that a killed process left; the caller holds the folder's lock."""
+def remove_leftovers(folder: Path, plan: Plan) -> None:
+    """Delete what a killed process left of finished populations: old checkpoints, a half-written progress file.
+
+    The caller holds the folder's lock.
+    """
     for spec in plan.populations.values():
         remove_old(CheckpointPaths(folder, spec.name), spec.last_phase)
+        remove_partial_progress(folder, spec.name)
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
