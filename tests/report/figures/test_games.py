@@ -115,3 +115,12 @@ def test_fifty_seven_panels() -> None:
     drawn = lines(panels[names.index("Pong")])
     assert drawn["RDQ"][1] == pytest.approx(pong["score"].to_list())
     assert list(drawn) == [*("DQN", "Dueling DQN", "IB-DQN(1)", "IB-DQN(n)", "RDQ", "IQN", "IB-IQN(n)")]
+
+
+@pytest.mark.parametrize(("algorithms", "columns"), [(5, 5), (6, 3)])
+def test_five_games_with_many_lines_have_two_rows_of_larger_panels(algorithms: int, columns: int) -> None:
+    names = ["dqn", "dueling-dqn", "rdq", "double-dqn", "iqn", "other"][:algorithms]
+    rows = [(f"Game{i}", name, 0.0, 0, step, 1.0) for i in range(5) for name in names for step in (0, 1)]
+    panels = shown(games.learning_curves(table(rows, "score"), smoothing=1))
+    assert len(panels) == 5
+    assert len({round(axes.get_position().x0, 6) for axes in panels}) == columns

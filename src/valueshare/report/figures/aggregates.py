@@ -80,7 +80,7 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: 
         axes.minorticks_off()
         axes.set(xlim=(low, high), ylim=(0, 1))
         axes.set(xlabel=f"{word} score (logarithmic from 1 on)", ylabel="share of runs above it")
-        axes.legend(loc="upper right", fontsize=7, labelspacing=0.3)
+        axes.legend(loc="best", fontsize=7, labelspacing=0.3)  # where it hides the least of the lines
     return figure
 
 

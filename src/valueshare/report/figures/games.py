@@ -19,6 +19,7 @@ SMOOTHING = 7  # evaluations, as in the paper
 CAP = 25.0  # of overestimation, as in the paper
 PANEL = (1.36, 1.12)  # inches
 MAX_COLUMNS = 6
+FEW_LINES = 5  # as many can be told apart in a small panel
 MAX_SEEDS = 10  # as lines of their own
 
 
@@ -91,7 +92,9 @@ def _grid(
     panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
     envs = sorted(panels, key=lambda env: game(env).lower())
     steps = means["step"].unique().sort()
-    columns = min(MAX_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
+    columns = min(MAX_COLUMNS, len(envs))
+    if 4 < len(envs) <= MAX_COLUMNS and len(variants) > FEW_LINES:
+        columns = 3  # two rows of larger panels
     rows = math.ceil(len(envs) / columns)
     scale = 1.0 if columns > 3 else 2.0  # few panels are larger
     small = 5.5 if scale == 1 else 7.0
