@@ -11,6 +11,7 @@ from torch import nn
 
 import valueshare
 from valueshare import resources, starting
+from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import compile_times, memory
 from valueshare.population.compilation import compiler_name
@@ -22,6 +23,7 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import stored_workers
 from valueshare.runs.storage.locations import Url
+from valueshare.runs.workers import local
 from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.runs.workers.ray import RayLauncher
@@ -205,7 +207,7 @@ def test_without_a_compiler(tmp_path: Path, cli: Cli, monkeypatch: pytest.Monkey
     why = "nothing can be compiled here: there is no C++ compiler /nonexistent"
     code, out, err = cli("train", "--env", "CartPole-v1", *TINY, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
-    assert f"1 process (a short run), not compiled ({why})\n" in out
+    assert f"1 process (a short run), not compiled ({why})" in out
     assert json.loads((tmp_path / "run" / "config.json").read_text())["compile"] is False
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
     assert (code, why in out) == (0, True)
@@ -225,7 +227,7 @@ def test_a_compiled_run_is_resumed_where_there_is_a_compiler(monkeypatch: pytest
 def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--out", run)
-    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)\n"
+    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)"
     assert (code, line in out) == (0, True)
     config = json.loads((run / "config.json").read_text())
     assert (config["device"], config["compile"]) == ("cpu", False)
@@ -233,6 +235,32 @@ def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     assert about["resources"] == {"device": "cpu", "workers": 1, "compile": False}
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
     assert (code, line in out) == (0, True)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "available_cores", lambda: 4)
+
+    def named(env: str, workers: int = 1, **options: Any) -> str:
+        backend: Backend | None = "gymnasium" if env == "CartPole-v1" else None
+        plan = make_plan(env, seeds=8, steps=10_000, device="cpu", compiled=False, backend=backend)
+        made = prepared(plan, launcher=LauncherOptions(workers=workers), **options)
+        return made.lines[0].partition("not compiled (given)")[2]
+
+    assert named("Breakout-MinAtar") == ", 4 environment threads (4 cores)"
+    assert named("Breakout-MinAtar", workers=2) == ", 2 environment threads per process (4 cores)"
+    assert (
+        named("Breakout-MinAtar", threads=3, groups=2) == ", 3 environment threads (given), 2 groups of agents (given)"
+    )
+    assert named("CartPole-v1") == ""  # Gymnasium's are stepped in a loop
+    assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 given, one per agent at most)"
+    with pytest.raises(InvalidInput, match="threads"):
+        named("Breakout-MinAtar", threads="two")
+    monkeypatch.setattr(resources, "suits_processes", lambda *_: True)  # 16 threads: 4 groups of 4
+    monkeypatch.setattr(resources, "available_cores", lambda: 16)
+    monkeypatch.setattr(local, "available_cores", lambda: 16)
+    words = "16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
+    assert named("Breakout-MinAtar") == f", {words}"
 
 
 def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
