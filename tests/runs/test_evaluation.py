@@ -144,7 +144,7 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     assert note == "note: intervals of 2 agents are too narrow: train at least 10 seeds"
     assert last == f"episodes: {run.folder}/evaluations.parquet"
     assert [line.split(": ")[0] for line in lines] == [
-        f"CartPole-v1 {name}" for name in ("ib-dqn k=0", "ib-dqn k=3", "rdq k=0")
+        f"CartPole-v1 {name}" for name in ("ib-dqn k=0", "ib-dqn k=3", "rdq")
     ]
     mine = [np.mean([plain_return(run, agent, 70 + i) for i in range(5)]) for agent in (2, 3)]
     table = pl.DataFrame({"k": 3.0, "value": mine})
