@@ -34,7 +34,10 @@ BAD = {
     "unknown algorithm": (["--algorithm", "ib-dqm"], "did you mean ib-dqn"),
     "far algorithm": (["--algorithm", "ppo"], "there is no algorithm 'ppo': write one of dqn, dueling-dqn, ib-dqn"),
     "k beyond float32": (["--k", "1e300"], "k = 1e+300: write a finite number >= 0"),
-    "a seed beyond 64 bits": (["--first-seed", str(2**64)], "at most 64 bits"),
+    "a seed beyond 64 bits": (
+        ["--first-seed", str(2**64)],
+        f"first_seed = {2**64}: write at most {2**63 - 2}, with 2 seeds",
+    ),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (
         ["--hidden", "9" * 23],

@@ -16,7 +16,7 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
-from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
+from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents, seed_range
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
@@ -61,9 +61,7 @@ def make_plan(
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
         check_seeds(seeds)
-        if first_seed < 0:
-            raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
-        seeds = range(first_seed, first_seed + seeds)
+        seeds = seed_range(first_seed, seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     numbers: list[Any] = as_list(seeds, "seeds")
