@@ -11,8 +11,10 @@ from torch import nn
 
 import valueshare
 from valueshare import resources, starting
+from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population import memory
+from valueshare.population import compile_times, memory
+from valueshare.population.compilation import compiler_name
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_launch
 from valueshare.runs import run_folder
 from valueshare.runs.execution import ExecutionOptions
@@ -21,6 +23,7 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import stored_workers
 from valueshare.runs.storage.locations import Url
+from valueshare.runs.workers import local
 from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.runs.workers.ray import RayLauncher
@@ -81,6 +84,43 @@ def test_the_line() -> None:
         "resources: cuda (found), 1 process (given), "
         "not compiled (takes about 60 s, and saves less over 120 agent-steps)"
     )
+
+
+def test_the_measured_compile_time_decides() -> None:
+    """3.2 million agent-steps save 202 s, 3.1 million 198 s: less than two processes take at 100 s each."""
+    run, longer = size(16, 196_000), size(16, 200_000)
+    quick, slow = ((lambda device, seconds=seconds: seconds) for seconds in (42.4, 150.0))
+    chosen = choose(AUTO, run, cores=2, cuda=False, measured=quick)
+    assert (chosen.compiled.value, choose(AUTO, longer, cores=2, cuda=False, measured=slow).compiled.value) == (1, 0)
+    assert chosen.line.endswith(
+        "compiled (takes about 42 s per process here, measured, and saves more over 3.1 million agent-steps)"
+    )
+
+
+def test_measured_compile_times_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    file = tmp_path / "cache" / "compile-times.json"
+    monkeypatch.setattr(compile_times, "compile_times_file", lambda: file)
+    name = compiler_name(torch.device("cpu"))
+    assert compile_times.measured_seconds(name) is None
+    for seconds in (90.04, *[8.0] * (compile_times.KEPT - 1)):  # the others from PyTorch's cache
+        compile_times.add_measurement(name, seconds)
+    assert (compile_times.measured_seconds(name), compile_times.measured_seconds("another")) == (90.0, None)
+    _, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
+    assert "1 process (a short run), not compiled (takes about 90 s here, measured, and saves less" in out
+    compile_times.add_measurement(name, 9.0)
+    assert compile_times.measured_seconds(name) == 9.0  # the newest are kept
+    text = file.read_text()
+    assert json.loads(text) == {"seconds": {name: [*[8.0] * (compile_times.KEPT - 1), 9.0]}}
+    for damaged in ("", "{", "[]", "[" * 10_000, text.replace("9.0", "-9.0"), text.replace("9.0", '"9"')):
+        file.write_text(damaged)
+        assert compile_times.measured_seconds(name) is None
+    compile_times.add_measurement(name, 7.0)
+    assert compile_times.measured_seconds(name) == 7.0
+    compile_times.add_measurement(name, 0.0)  # nothing was measured
+    assert compile_times.measured_seconds(name) == 7.0
+    monkeypatch.setattr(compile_times, "compile_times_file", lambda: file / "below a file")
+    compile_times.add_measurement(name, 5.0)
+    assert compile_times.measured_seconds(name) is None
 
 
 @pytest.fixture
@@ -167,7 +207,7 @@ def test_without_a_compiler(tmp_path: Path, cli: Cli, monkeypatch: pytest.Monkey
     why = "nothing can be compiled here: there is no C++ compiler /nonexistent"
     code, out, err = cli("train", "--env", "CartPole-v1", *TINY, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
-    assert f"1 process (a short run), not compiled ({why})\n" in out
+    assert f"1 process (a short run), not compiled ({why})" in out
     assert json.loads((tmp_path / "run" / "config.json").read_text())["compile"] is False
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
     assert (code, why in out) == (0, True)
@@ -187,7 +227,7 @@ def test_a_compiled_run_is_resumed_where_there_is_a_compiler(monkeypatch: pytest
 def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--out", run)
-    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)\n"
+    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)"
     assert (code, line in out) == (0, True)
     config = json.loads((run / "config.json").read_text())
     assert (config["device"], config["compile"]) == ("cpu", False)
@@ -195,6 +235,32 @@ def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     assert about["resources"] == {"device": "cpu", "workers": 1, "compile": False}
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
     assert (code, line in out) == (0, True)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "available_cores", lambda: 4)
+
+    def named(env: str, workers: int = 1, **options: Any) -> str:
+        backend: Backend | None = "gymnasium" if env == "CartPole-v1" else None
+        plan = make_plan(env, seeds=8, steps=10_000, device="cpu", compiled=False, backend=backend)
+        made = prepared(plan, launcher=LauncherOptions(workers=workers), **options)
+        return made.lines[0].partition("not compiled (given)")[2]
+
+    assert named("Breakout-MinAtar") == ", 4 environment threads (4 cores)"
+    assert named("Breakout-MinAtar", workers=2) == ", 2 environment threads per process (4 cores)"
+    assert (
+        named("Breakout-MinAtar", threads=3, groups=2) == ", 3 environment threads (given), 2 groups of agents (given)"
+    )
+    assert named("CartPole-v1") == ""  # Gymnasium's are stepped in a loop
+    assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 given, one per agent at most)"
+    with pytest.raises(InvalidInput, match="threads"):
+        named("Breakout-MinAtar", threads="two")
+    monkeypatch.setattr(resources, "suits_processes", lambda *_: True)  # 16 threads: 4 groups of 4
+    monkeypatch.setattr(resources, "available_cores", lambda: 16)
+    monkeypatch.setattr(local, "available_cores", lambda: 16)
+    words = "16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
+    assert named("Breakout-MinAtar") == f", {words}"
 
 
 def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

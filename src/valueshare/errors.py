@@ -4,10 +4,15 @@
 raises.
 """
 
+import re
 import traceback
 from pathlib import Path
 
 OTHER_OUT = "choose another --out (from Python: out=)"
+# Fillers, blanks that are no white space, and variation selectors: printable to Python, and not to be seen.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 MAX_LINE = 4_000  # characters of one line: a path of the system can be as long
 
 
@@ -52,14 +57,18 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
 def printable(text: str, limit: int = MAX_LINE) -> str:
     """Text that a terminal shows as it is, in one line; of more than `limit` characters, the middle is left out.
 
-    Control characters, line breaks, marks that change the direction of text and characters without a width are
+    Control characters, line breaks, marks that change the direction of text and characters that cannot be seen are
     written as escapes, like \\x1b.
     """
-    if text.isprintable() and len(text) <= limit:
+    if _is_visible(text) and len(text) <= limit:
         return text
     characters = _shortened(text, limit)
-    escaped = (one if one.isprintable() else one.encode("unicode_escape").decode() for one in characters)
+    escaped = (one if _is_visible(one) else one.encode("unicode_escape").decode() for one in characters)
     return _shortened("".join(escaped), limit)
+
+
+def _is_visible(text: str) -> bool:
+    return text.isprintable() and _INVISIBLE.search(text) is None
 
 
 def _shortened(text: str, limit: int) -> str:

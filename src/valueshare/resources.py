@@ -14,20 +14,22 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
-from valueshare.population.compilation import check_compiler, compiler_problem
+from valueshare.population.compilation import check_compiler, compiler_name, compiler_problem
+from valueshare.population.compile_times import measured_seconds
+from valueshare.population.engine import asynchronous_groups, suits_processes
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
-from valueshare.runs.execution import ExecutionOptions, Launcher
+from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
+from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
 from valueshare.runs.workers.ray import RayLauncher, connected
 from valueshare.text import pluralize
 
 
 class Speedup(NamedTuple):
-    """Seconds that compilation takes per population, and saves per step and per step of one agent."""
+    """Seconds that compilation takes per population, unless they are measured, and saves per step and agent-step."""
 
     compile_seconds: float
     per_step: float
@@ -41,6 +43,7 @@ class Speedup(NamedTuple):
 SPEEDUPS = {"cpu": Speedup(100.0, 0.0, 0.063e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
+THREADED_BACKENDS = ("ale", "envpool", "numba")  # whose environments are stepped by threads
 TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
@@ -78,8 +81,18 @@ class Resources(NamedTuple):
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
 
 
-def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
-    """Keep the given values and choose the others, for a run of this size on a machine with `cores` cores."""
+def choose(
+    requested: Resources,
+    size: RunSize,
+    *,
+    cores: int,
+    cuda: bool,
+    measured: Callable[[str], float | None] = lambda device: None,
+) -> Resources:
+    """Keep the given values and choose the others, for a run of this size on a machine with `cores` cores.
+
+    `measured` are the seconds that compiling for a device took on this machine, if that is known.
+    """
     device, workers, compiled = requested
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
@@ -98,10 +111,13 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
-        repaid = saved >= populations * speedup.compile_seconds
+        seconds = measured(device.value)
+        here = "" if seconds is None else " here, measured"
+        seconds = speedup.compile_seconds if seconds is None else seconds
+        repaid = saved >= populations * seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
         each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        cost = f"takes about {speedup.compile_seconds:.0f} s{each}"
+        cost = f"takes about {max(1, round(seconds))} s{each}{here}"
         compiled = Choice(repaid, f"{cost}, and saves {'more' if repaid else 'less'} over {count} agent-steps")
     return Resources(device, workers, compiled)
 
@@ -158,7 +174,7 @@ def prepare_launch(
         requested = requested._replace(workers=_required_workers(plan, execution, location, stored_workers))
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
-        chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
+        chosen = choose(requested, size, cores=available_cores(), cuda=cuda, measured=_measured_seconds)
         options = replace(execution.launcher, workers=chosen.workers.value)
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
@@ -178,7 +194,10 @@ def prepare_launch(
             check()  # nothing is compiled for a run that is refused
         chosen = _check_compiled(chosen, automatic=plan.compiled is None, resuming=resuming, try_compile=try_compile)
     split = replace(split, compiled=chosen.compiled.value)
-    return LaunchPlan(split, launcher, chosen, [chosen.line, *([] if resuming else _hints(split))], check)
+    # On a cluster, Ray's slots decide.
+    environments = [] if cluster is not None else _environment_words(split, execution, chosen.workers.value)
+    line = ", ".join([chosen.line, *environments])
+    return LaunchPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
@@ -190,6 +209,29 @@ def _required_workers(plan: Plan, execution: ExecutionOptions, location: Locatio
     if isinstance(location, Url) and location.scheme == "memory":
         return Choice(1, "memory:// belongs to one process")
     return Choice(stored, "as stored")
+
+
+def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) -> list[str]:
+    """The threads that step environments, and the groups of agents, with reasons; only where there are any."""
+    check_counts(execution)
+    specs, cores = plan.populations.values(), available_cores()
+    workers = min(workers, len(specs))
+    threads = environment_threads(execution.threads, workers)
+    words = []
+    if any(spec.backend in THREADED_BACKENDS for spec in specs):
+        each = " per process" if workers > 1 else ""
+        reason = "given" if execution.threads else pluralize(cores, "core")
+        words.append(f"{pluralize(threads, 'environment thread')}{each} ({reason})")
+    largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
+    if execution.groups is not None:
+        count = min(execution.groups, largest)
+        reason = "given" if count == execution.groups else f"{execution.groups} given, one per agent at most"
+    elif any(suits_processes(spec.backend, spec.settings.replay_device, device) for spec in specs):
+        count = asynchronous_groups(largest, threads)
+        reason = "emulators in processes, one per group"
+    else:
+        return words
+    return [*words, f"{pluralize(count, 'group')} of agents ({reason})"]
 
 
 def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_compile: bool) -> Resources:
@@ -205,6 +247,11 @@ def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_c
     if problem is None:
         return chosen
     return chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
+
+
+def _measured_seconds(device: str) -> float | None:
+    """The measured compile time of a population on this machine."""
+    return measured_seconds(compiler_name(torch.device(device)))
 
 
 def _has_cuda() -> bool:

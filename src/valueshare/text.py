@@ -90,10 +90,11 @@ def plain_number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def interval_text(value: float, low: float, high: float) -> str:
+def interval_text(value: float, low: float, high: float, least_decimals: int = 0) -> str:
     """50 [24, 76]: with as many decimals as show two digits of the interval's width, and a real minus."""
     width, rounding = high - low, 1e-12 * max(abs(low), abs(high))
     decimals = min(12, max(0, 1 - floor(log10(width)))) if width > rounding else 2
+    decimals = max(decimals, least_decimals)
     middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in (value, low, high))
     return f"{middle} [{below}, {above}]"
 

@@ -32,6 +32,7 @@ EVIL += [
     "' =1",
     "\x0b=1",
 ]
+EVIL += [f"{one}=1" for one in "\u3164\u115f\u1160\uffa0\u2800\u061c\ufe00\ufe0f\u180e"]
 EVIL += ["＝1", "＋1", "－1", "＠x", " \u200b＝1", "﹦1"]
 FINE = ["Pong", "'tis", "a=b", "IB-DQN(18)", "'", "ä", " Pong", " '=1", "−1", "日本", "a＝b"]
 

@@ -59,7 +59,8 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
         ({"env": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
         ({"algorithm": ["sarsa"]}, "the study has no 'sarsa': write one of dqn"),
         ({"seeds": 1}, "an interval needs at least 2"),
-        ({"first_seed": -1}, "first-seed = -1"),
+        ({"first_seed": -1}, "first_seed = -1"),
+        ({"first_seed": 2**63, "seeds": 2}, f"write at most {2**63 - 2}, with 2 seeds"),
         ({"steps": 0}, "steps = 0"),
     ],
 )

@@ -34,7 +34,10 @@ BAD = {
     "unknown algorithm": (["--algorithm", "ib-dqm"], "did you mean ib-dqn"),
     "far algorithm": (["--algorithm", "ppo"], "there is no algorithm 'ppo': write one of dqn, dueling-dqn, ib-dqn"),
     "k beyond float32": (["--k", "1e300"], "k = 1e+300: write a finite number >= 0"),
-    "a seed beyond 64 bits": (["--first-seed", str(2**64)], "at most 64 bits"),
+    "a seed beyond 64 bits": (
+        ["--first-seed", str(2**64)],
+        f"first_seed = {2**64}: write at most {2**63 - 2}, with 2 seeds",
+    ),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (
         ["--hidden", "9" * 23],
@@ -68,6 +71,18 @@ BAD = {
     "beta of algorithms without one": (
         ["--algorithm", "dqn", "ib-dqn", "--beta", "0.1", "0.2"],
         "beta = 0.1, 0.2: only rdq has it; train it, or leave beta out",
+    ),
+    "the decay of RMSprop with Adam": (
+        ["--rmsprop-decay", "0.9"],
+        "--rmsprop-decay 0.9: only rmsprop has it; add optimizer rmsprop, or leave --rmsprop-decay out",
+    ),
+    "Adam's betas with RMSprop": (
+        ["--optimizer", "rmsprop", "--adam-betas", "0.9", "0.99"],
+        "only adam has it; add optimizer adam, or leave --adam-betas out",
+    ),
+    "a loss of quantiles": (
+        ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
+        "iqn, ib-iqn learn with the quantile Huber loss; leave",
     ),
     "k twice": (["--k", "1", "1"], "a value is there twice"),
     "k is not a number": (["--k", "many"], "--k"),

@@ -16,7 +16,7 @@ from valueshare.population.phase import records_schema
 from valueshare.runs import logs
 from valueshare.runs.display import COMPILING, Display
 from valueshare.runs.planning import make_plan
-from valueshare.runs.variants import label, variant_columns, variant_scores
+from valueshare.runs.variants import label, shown_k, variant_columns, variant_scores
 
 # 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
 PLAN = make_plan("CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_interval=100)
@@ -180,7 +180,7 @@ def test_a_table_in_a_terminal() -> None:
     assert rows[-3:] == [
         ["CartPole-v1", "ib-dqn", "0", "2", "100", "1.5"],
         ["CartPole-v1", "ib-dqn", "8", "2", "100", "40.0", "1"],
-        ["CartPole-v1", "double-dqn", "0", "2", "-", "-"],
+        ["CartPole-v1", "double-dqn", "2", "-", "-"],  # without a k
     ]
     assert "step 100 of 1,000" in text
 
@@ -223,7 +223,8 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_who_has_a_beta_is_named_with_it() -> None:
     plan = make_plan("CartPole-v1", ["dqn", "rdq"], seeds=1, beta=[0.1, 0.2])
     rows = variant_scores(plan.agents, records(100, {0: 1.0, 1: 2.0, 2: 3.0})).to_dicts()
-    assert [label(row) for row in rows] == ["dqn k=0", "rdq k=0 beta=0.1", "rdq k=0 beta=0.2"]
+    assert [label(row) for row in rows] == ["dqn", "rdq beta=0.1", "rdq beta=0.2"]
+    assert [shown_k({"algorithm": name, "k": 0.0}) for name in ("ib-dqn", "ib-iqn", "dqn", "iqn")] == ["0", "0", "", ""]
 
 
 def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:

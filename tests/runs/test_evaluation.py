@@ -17,9 +17,11 @@ import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis.importers.results import read_results
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
+from valueshare.runs.evaluation_file import evaluation_lines
 from valueshare.runs.run import Run
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
@@ -138,10 +140,11 @@ def test_a_policy_is_read_from_the_checkpoint_that_replaced_the_newest_one(
 def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: Callable[..., Any]) -> None:
     code, out, err = cli("evaluate", run.folder, "--episodes", "5", "--seeds-from", "70")
     assert (code, err) == (0, "")
-    *lines, last = out.splitlines()
+    *lines, note, last = out.splitlines()
+    assert note == "note: intervals of 2 agents are too narrow: train at least 10 seeds"
     assert last == f"episodes: {run.folder}/evaluations.parquet"
     assert [line.split(": ")[0] for line in lines] == [
-        f"CartPole-v1 {name}" for name in ("ib-dqn k=0", "ib-dqn k=3", "rdq k=0")
+        f"CartPole-v1 {name}" for name in ("ib-dqn k=0", "ib-dqn k=3", "rdq")
     ]
     mine = [np.mean([plain_return(run, agent, 70 + i) for i in range(5)]) for agent in (2, 3)]
     table = pl.DataFrame({"k": 3.0, "value": mine})
@@ -151,7 +154,12 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     low, high = lines[1].split("[")[1].split("]")[0].split(", ")
     assert (float(low), float(high)) == pytest.approx((row["ci95_low"], row["ci95_high"]), abs=0.06)
     assert lines[1].endswith("2 agents, 5 episodes each")
-    assert "(no interval), 1 agent, 5 episodes each" in cli("evaluate", run.folder, "--episodes", 5, "--agent", 0)[1]
+    _, out, _ = cli("evaluate", run.folder, "--episodes", 5, "--agent", 0)
+    assert "(no interval), 1 agent, 5 episodes each\nepisodes: " in out  # no interval is no narrow one
+    agents = agent_table("CartPole-v1", "dqn", seeds=range(10))
+    episodes = agents.select("agent", score=pl.col("agent").cast(pl.Float64))
+    assert len(evaluation_lines(agents, episodes)) == 1
+    assert len(evaluation_lines(agents.head(9), episodes.head(9))) == 2
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
     assert (two_actions.best("ib-dqn", k="n").number, two_actions.best("ib-dqn", k="N").number) == (1, 1)
     zero = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") * (pl.col("agent") != 0)))
     assert [zero.best("dqn").number, zero.best("dqn", k=0).number, zero.best("ib-dqn", k=0).number] == [0, 0, 0]
+    with pytest.raises(InvalidInput, match=r"^algorithm = 'ppo': write one of ib-dqn, rdq, ib-iqn, dqn$"):
+        zero.best("ppo")
     plain = dataclasses.replace(zero, agents=zero.agents.with_columns(pl.col("algorithm").str.strip_prefix("ib-")))
     assert [plain.best("ib-dqn", k=0).number, plain.best("dqn", k=0).number] == [0, 0]
     two = dataclasses.replace(run, agents=run.agents.with_columns(env=pl.format("env-{}", pl.col("agent") % 2)))
@@ -87,7 +89,8 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
 
 def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "seen.npy", OBSERVATIONS)
-    run.agent(0).export(tmp_path / "plain.pt")
+    run.agent(0).export(tmp_path / "new" / "folder" / "plain.pt")  # as `play` makes that of its video
+    (tmp_path / "new" / "folder" / "plain.pt").rename(tmp_path / "plain.pt")
     run.agent(4).export(tmp_path / "quantiles.pt2")
     program = """
 import sys
@@ -134,9 +137,10 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
             policy(what)
     with pytest.raises(InvalidInput, match="not finite"):
         policy([0.0, 1.0, np.nan, 0.0])
-    with pytest.raises(InvalidInput, match=r"there is no folder .*: make it first"):
-        policy.export(tmp_path / "none" / "agent.pt")
     (tmp_path / "folder.pt").mkdir()
+    (tmp_path / "folder.pt" / "file").touch()
+    with pytest.raises(InvalidInput, match=r"cannot write to .*file/new: not a directory"):
+        policy.export(tmp_path / "folder.pt" / "file" / "new" / "agent.pt")
     with pytest.raises(InvalidInput, match=r"folder\.pt is a folder: write the name of a file"):
         policy.export(tmp_path / "folder.pt")
     with pytest.raises(InvalidInput, match="path is given as NoneType: write the name of a file"):
@@ -147,7 +151,7 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         run.agent(9)
     if find_spec("onnxscript") is None:
         with pytest.raises(InvalidInput, match=r"pip install .*\[onnx\]"):
-            policy.export(tmp_path / "agent.onnx")
+            policy.export(tmp_path / "new" / "agent.onnx")  # whose folder is not left behind
         assert [path.name for path in tmp_path.iterdir()] == ["folder.pt"]
 
 

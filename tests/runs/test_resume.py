@@ -538,6 +538,7 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
     for text in ("", "{", "[]", '{"format": 1, "kind": "trai'):
         file.write_text(text)
         assert f"{file} is damaged" in refused(cli, folder)
+        assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))
     for name in ("settings", "backends", "device", "compile", "agents"):
         file.write_text(json.dumps({key: value for key, value in whole.items() if key != name}))
         assert f"{file} is damaged (Object missing required field `{name}`)" in refused(cli, folder)
@@ -545,3 +546,7 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
     assert f"{file} is damaged" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"batch_size": "x"}}}))
     assert f"{file} is damaged (batch_size = 'x': write a whole number)" in refused(cli, folder)
+    assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))
+    file.write_text(json.dumps(whole))
+    (folder / "agents.parquet").write_bytes(b"no table")
+    assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))

@@ -245,6 +245,8 @@ def test_lines_of_the_display(uninterrupted: Path) -> None:
         ("a\x1b[2J\x07b", "a\\x1b[2J\\x07b"),
         ("a\nb\tc\r", "a\\nb\\tc\\r"),
         ("\u202e\u2066\u200b\ufeff\u2028", "\\u202e\\u2066\\u200b\\ufeff\\u2028"),
+        ("\u3164\u115f\u1160\uffa0\u2800", "\\u3164\\u115f\\u1160\\uffa0\\u2800"),  # fillers
+        ("a\u061c\u180e\ufe00\ufe0fb\U000e0100", "a\\u061c\\u180e\\ufe00\\ufe0fb\\U000e0100"),
         ("\x85\x9b", "\\x85\\x9b"),
         ("\udcff", "\\udcff"),  # a byte of a file's name that is no text
         ("\U000e0041", "\\U000e0041"),  # a tag

@@ -96,7 +96,7 @@ def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> Non
     assert head == f"Run({str(uninterrupted)!r}, 6 agents, finished); score of the last evaluation:"
     assert [line.partition(": ")[0] for line in scores] == [
         *("  CartPole-v1 ib-dqn k=0", "  CartPole-v1 ib-dqn k=4"),
-        *("  CartPole-v1 double-dqn k=0",),
+        *("  CartPole-v1 double-dqn",),
     ]
     last = run.records.filter(pl.col("step") == 400).join(run.agents, on="agent")
     mean = np.mean(last.filter(algorithm="double-dqn")["score"].to_numpy())

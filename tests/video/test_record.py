@@ -116,10 +116,12 @@ def test_a_gif(cartpole: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_rendered_is_drawn_as_numbers(
     tmp_path: Path, cartpole: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    lake = make_rendered_env(environment_spec("FrozenLake-v1"))
+    assert (lake.reset(0).image, lake.problem) == (None, "EnvPool: render not implemented for this environment")
     assert make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None  # EnvPool has none
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
     command(cartpole, agent=0, video=tmp_path / "bars.mp4", episode_limit=5)
-    assert "cannot be rendered here" in capsys.readouterr().out
+    assert "cannot be rendered here (render() returns no RGB image): its obs" in capsys.readouterr().out
     frames = decoded(tmp_path / "bars.mp4")
     assert frames.shape[1:] == (HEIGHT, 480 + PANEL, 3)
     assert frames[0, :, :480].max() > 100  # something is there

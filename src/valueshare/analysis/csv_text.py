@@ -11,7 +11,10 @@ import re
 import polars as pl
 
 # With apostrophes in front too: so that taking off one is always the way back.
-_REMOVED = r"[\s\x00-\x1f\x7f-\x9f\u00ad\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+_REMOVED = (
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*"
+)
 _SIGN = r"[=+\-@\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20]"
 _FORMULA = rf"^'*([\t\r\n]|{_REMOVED}{_SIGN})"
 _GUARDED = rf"^''*([\t\r\n]|{_REMOVED}{_SIGN})"

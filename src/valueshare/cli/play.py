@@ -65,7 +65,8 @@ def play(
         mean = sum(episode.score for episode in played.episodes) / len(played.episodes)
         print_line(f"mean score {score_text(mean)} of {len(played.episodes)} episodes")
     if not played.has_screen:
-        print_line("note: this environment cannot be rendered here: its observations are drawn instead")
+        why = f" ({played.problem})" if played.problem else ""
+        print_line(f"note: this environment cannot be rendered here{why}: its observations are drawn instead")
     recorded = played.video
     size = recorded.path.stat().st_size / 1e6
     print_line(

@@ -14,7 +14,7 @@ from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
-from valueshare.population.agents import agent_table, concat_agents
+from valueshare.population.agents import agent_table, concat_agents, seed_range
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
@@ -84,8 +84,6 @@ def minatar_study(
 
     `placement` is the device and the compilation of the plan.
     """
-    if first_seed < 0:
-        raise InvalidInput(f"first-seed = {first_seed}: seeds are whole numbers from 0")
     overrides: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
     chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **overrides)
     known = dict.fromkeys(agent.algorithm for agent in AGENTS)
@@ -95,7 +93,7 @@ def minatar_study(
             raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(known)}")
     names = env or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
-    numbers = range(first_seed, first_seed + chosen.seeds)
+    numbers = seed_range(first_seed, chosen.seeds)
     agents = concat_agents(
         [
             agent_table(

@@ -16,10 +16,12 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float
+from valueshare.text import pluralize
 
 T = TypeVar("T")
 
 MAX_SEEDS = 100_000
+MAX_SEED = 2**63 - 1
 MAX_AGENTS = 1_000_000  # rows of a table
 MAX_K = 1e30  # times a value it is still finite in float32
 
@@ -54,7 +56,7 @@ def agent_table(
         raise InvalidInput(f"seed {repeated} is given twice: give each once")
     for seed in (min(seeds), max(seeds)):
         if not -(2**63) <= seed < 2**63:
-            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed")
+            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
     k_values = as_list(k)
     if not k_values:
         raise InvalidInput("no k is given: write at least one number")
@@ -91,6 +93,16 @@ def check_seeds(count: int) -> None:
     """Refuse more seeds than a run may have, before a list of them is made."""
     if count > MAX_SEEDS:
         raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
+
+
+def seed_range(first_seed: int, count: int) -> range:
+    """`count` seeds from the first one on; refused where one of them is no seed."""
+    if first_seed < 0:
+        raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
+    largest = MAX_SEED - count + 1
+    if first_seed > largest:
+        raise InvalidInput(f"first_seed = {first_seed}: write at most {largest}, with {pluralize(count, 'seed')}")
+    return range(first_seed, first_seed + count)
 
 
 def check_agents(count: int) -> None:

@@ -9,11 +9,12 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
-from valueshare.envs.base import Environments
+from valueshare.envs.base import Backend, Environments
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import keep_freed_memory
+from valueshare.population.compilation import reset_compiler
 from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
 from valueshare.population.execution.cuda_driver import can_wait
 from valueshare.population.execution.evaluators import HostEvaluator
@@ -68,14 +69,13 @@ def make_engine(
         raise InvalidInput("environments in processes need a replay on the device: leave it there")
     threads = available_cores() if threads is None else threads
     if groups is None:
-        max_groups = min(size, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
-        groups = max_groups if asynchronous else 1
+        groups = asynchronous_groups(size, threads) if asynchronous else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:
         # All populations compile the same few functions, and PyTorch keeps eight versions of each:
         # drop those of earlier populations.
-        torch.compiler.reset()
+        reset_compiler()
     if population.device.type == "cpu":
         keep_freed_memory()
     names = population.agents["env"].to_list()
@@ -119,8 +119,17 @@ def make_evaluator(population: Population, state: State, environments: Environme
 
 def can_be_asynchronous(population: Population) -> bool:
     """Whether processes of their own make environments faster: emulators, and replay on a GPU."""
-    suits = population.env.backend == "ale" and not population.replay_on_host
-    return suits and can_wait(population.device)
+    return suits_processes(population.env.backend, population.settings.replay_device, population.device)
+
+
+def suits_processes(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
+    """The same, before the population is built."""
+    return backend == "ale" and replay_device not in ("cpu", "disk") and can_wait(device)
+
+
+def asynchronous_groups(agents: int, threads: int) -> int:
+    """The groups of a population whose environments are in processes, unless their number is given."""
+    return min(agents, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
 
 
 def _stays_on_device(environments: Environments, population: Population) -> TypeGuard[GymnaxEnvironments]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
+from valueshare.files import make_parents, reason, remove_empty
 from valueshare.learning.algorithms import Algorithm
 from valueshare.population.networks import Tensors, init_network, load_weights, network_shape
 from valueshare.population.state import Population, torch_dtype
@@ -105,20 +106,31 @@ class Policy:
     def export(self, path: str | Path) -> None:
         """Write the network from observations [B, ...] to action-values [B, A], to be loaded without valueshare.
 
-        NAME.onnx is ONNX, NAME.pt2 is loaded by `torch.export.load`, NAME.pt by `torch.jit.load`.
+        NAME.onnx is ONNX, NAME.pt2 is loaded by `torch.export.load`, NAME.pt by `torch.jit.load`. A folder that is not
+        there is made.
         """
         if not isinstance(path, str | PathLike):
             raise InvalidInput(f"path is given as {type(path).__name__}: write the name of a file, like agent.onnx")
-        path, env = Path(path), self.population.env
+        path = Path(path)
         if path.suffix not in FORMATS:
             known = ", ".join(f"{suffix} ({name})" for suffix, name in FORMATS.items())
             raise InvalidInput(f"{path.name!r} has no known suffix: end it with {known}")
-        if not path.parent.is_dir():
-            raise InvalidInput(f"there is no folder {path.parent}: make it first")
         if path.is_dir():
             raise InvalidInput(f"{path} is a folder: write the name of a file")
+        try:
+            new_parents = make_parents(path)
+        except OSError as error:
+            raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise InvalidInput(f"{path} cannot be written: permission denied")
+        try:
+            self._write_network(path)
+        except BaseException:
+            remove_empty(new_parents)
+            raise
+
+    def _write_network(self, path: Path) -> None:
+        env = self.population.env
         example = torch.zeros((2, *env.network_shape), dtype=torch_dtype(env.observation_dtype))
         if path.suffix == ".pt":
             torch.jit.trace(self._values, example).save(str(path))  # type: ignore[no-untyped-call]

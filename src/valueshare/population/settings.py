@@ -211,6 +211,7 @@ class TrainingSettings:
 GENERIC_SETTINGS = TrainingSettings(loss="huber", initialization="pytorch")
 GENERIC_AGENT_SETTINGS = AgentSettings(step_size=5e-4)
 GENERIC: dict[str, Any] = asdict(GENERIC_SETTINGS) | asdict(GENERIC_AGENT_SETTINGS)
+OPTIMIZER_SETTINGS = {"adam_betas": "adam", "rmsprop_decay": "rmsprop"}  # and the one optimiser that reads each
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
 

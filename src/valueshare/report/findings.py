@@ -68,6 +68,15 @@ class Comparison(NamedTuple):
         return self.improvement.sign_relative_to(0.5)
 
     @property
+    def difference_text(self) -> str:
+        """The difference, with at least as many decimals as the scores that it compares."""
+        if self.difference is None:
+            return "–"
+        shown = [format_number(value).partition(".")[2] for value in self.values or ()]
+        decimals = max((len(digits) for digits in shown if digits.isdecimal()), default=0)
+        return format_interval(self.difference, least_decimals=decimals)
+
+    @property
     def fewest_seeds(self) -> int:
         """Of an environment, of x or y."""
         return int(min(*self.envs["runs_x"], *self.envs["runs_y"]))
@@ -193,7 +202,7 @@ def sentence_with_numbers(comparison: Comparison) -> str:
     text = sentence(comparison)[:-1]
     if comparison.difference is not None and comparison.values is not None:
         x, y = map(format_number, comparison.values)
-        text += f": {comparison.what} {x} against {y}, a difference of {format_interval(comparison.difference)}"
+        text += f": {comparison.what} {x} against {y}, a difference of {comparison.difference_text}"
     if improvement.low is not None:  # of single runs it says nothing
         text += f"; a run of it is the better one with probability {probability_text(improvement)}"
     if envs.height > 1:
@@ -217,13 +226,16 @@ def format_number(value: float) -> str:
     return text.replace("-", "−")
 
 
-def format_interval(interval: Interval, *, sign: bool = True) -> str:
+def format_interval(interval: Interval, *, sign: bool = True, least_decimals: int = 0) -> str:
     """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
     value, low, high = interval
     plus = "+" if sign and value > 0 else ""
     if low is None or high is None:
-        return f"{plus}{format_number(value)} (one seed: no interval)"
-    return f"{plus}{interval_text(value, low, high)}"
+        number = format_number(value)
+        if len(number.partition(".")[2]) < least_decimals:
+            number = f"{value:,.{least_decimals}f}".replace("-", "−")
+        return f"{plus}{number} (one seed: no interval)"
+    return f"{plus}{interval_text(value, low, high, least_decimals)}"
 
 
 def probability_text(interval: Interval) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from valueshare.errors import printable
 from valueshare.integers import round_up
 from valueshare.runs.plan import Plan
-from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
+from valueshare.runs.variants import label, shown_k, shown_score, variant_scores, variant_settings
 from valueshare.text import pluralize
 
 REFRESH_SECONDS = 0.25  # between frames of the live display
@@ -168,7 +168,7 @@ class Display:
             table.add_row(
                 Text(printable(row["env"])),
                 Text(printable(" ".join([row["algorithm"], *variant_settings(row)]))),
-                f"{row['k']:g}",
+                shown_k(row),
                 f"{row['agents']:,}",
                 "-" if row["step"] is None else f"{row['step']:,}",
                 shown_score(row["score"]),

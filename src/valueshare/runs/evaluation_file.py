@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.errors import InvalidInput, one_line
 from valueshare.files import remove_temporary_files
@@ -92,19 +93,25 @@ def add_episodes(folder: Path, before: pl.DataFrame, played: pl.DataFrame) -> No
 
 
 def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
-    """One line per variant: the mean over its agents, each the mean of its episodes, with a 95 % interval."""
+    """One line per variant: the mean over its agents, each the mean of its episodes, with a 95 % interval.
+
+    A note follows where an interval is of few agents.
+    """
     columns = variant_columns(agents)
     scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
     table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
     each = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
     order = table.select(columns).unique(maintain_order=True)
-    lines = []
+    lines, fewest = [], FEW_SEEDS
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
         if row["ci95_low"] is None:
             text = f"{row['mean']:,.1f} (no interval)"
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
+            fewest = min(fewest, row["agents"])
         lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {each} each")
+    if fewest < FEW_SEEDS:
+        lines.append(f"note: intervals of {fewest} agents are too narrow: train at least {FEW_SEEDS} seeds")
     return lines
 
 

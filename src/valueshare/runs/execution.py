@@ -117,15 +117,20 @@ class Launcher(ABC):
         return None
 
 
+def check_counts(execution: ExecutionOptions) -> None:
+    """Refuse threads and groups that are no positive whole numbers."""
+    for name, count in (("threads", execution.threads), ("groups", execution.groups)):
+        if count is not None and as_int(name, count) < 1:
+            raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
+
+
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
     """The memory each population needs, by name, once its settings are checked.
 
     Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
     shapes are known here; `check_network` runs it once memory is checked.
     """
-    for name, count in (("threads", execution.threads), ("groups", execution.groups)):
-        if count is not None and as_int(name, count) < 1:
-            raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
+    check_counts(execution)
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.Need] = {}
     needs = {}
     for name, spec in plan.populations.items():

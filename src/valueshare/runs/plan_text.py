@@ -8,7 +8,7 @@ import polars as pl
 from valueshare.envs.atari_games import atari_game, is_atari
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
 from valueshare.population.presets import preset_text
-from valueshare.population.settings import PER_AGENT, TrainingSettings
+from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.text import option_words, pluralize, ranges
 
@@ -98,8 +98,7 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
     unused = {
         **{name: not used & set(readers) for name, readers in setting_readers().items()},
         "loss": all(ALGORITHMS[name].is_quantile for name in used),  # theirs is the quantile Huber loss
-        "adam_betas": settings.optimizer != "adam",
-        "rmsprop_decay": settings.optimizer != "rmsprop",
+        **{name: settings.optimizer != reader for name, reader in OPTIMIZER_SETTINGS.items()},
         "eval_episodes": settings.eval_episodes == 0,
         "eval_timesteps": settings.eval_timesteps == 0,
         "tf32": device == "cpu",

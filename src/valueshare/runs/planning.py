@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,12 +16,12 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
-from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
+from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents, seed_range
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset, preset_for
-from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
+from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import as_int
 from valueshare.text import algorithm_name
@@ -61,9 +61,7 @@ def make_plan(
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
         check_seeds(seeds)
-        if first_seed < 0:
-            raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
-        seeds = range(first_seed, first_seed + seeds)
+        seeds = seed_range(first_seed, seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     numbers: list[Any] = as_list(seeds, "seeds")
@@ -74,6 +72,7 @@ def make_plan(
         raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
+    _check_optimizer_reads({each.optimizer for each in shared.values()}, settings)
     tables = [
         agent_table(
             name,
@@ -191,6 +190,18 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
             raise InvalidSetting(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
+    if "loss" in settings and all(ALGORITHMS[name].is_quantile for name in algorithms):
+        raise InvalidSetting(
+            f"loss = {settings['loss']}: {', '.join(algorithms)} learn with the quantile Huber loss; leave loss out"
+        )
+
+
+def _check_optimizer_reads(optimizers: Collection[str], settings: dict[str, Any]) -> None:
+    """Refuse settings of an optimiser that no environment's agents have."""
+    for name, reader in OPTIMIZER_SETTINGS.items():
+        if name in settings and reader not in optimizers:
+            shown = ", ".join(map(str, as_list(settings[name])))
+            raise InvalidSetting(f"{name} = {shown}: only {reader} has it; add optimizer {reader}, or leave {name} out")
 
 
 def _factory_name(network: NetworkFactory) -> str:

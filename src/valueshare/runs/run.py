@@ -180,6 +180,10 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
     at_zero = agents.filter(pl.col("k") == 0)["algorithm"]
     if zero and name not in at_zero and other in at_zero:
         return {"algorithm": other, "k": 0.0}
+    there = agents["algorithm"].unique(maintain_order=True).to_list()
+    if name not in there:
+        plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
+        raise InvalidInput(f"algorithm = {algorithm!r}: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
     return {"algorithm": name, **wanted}
 
 

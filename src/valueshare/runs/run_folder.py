@@ -61,18 +61,23 @@ class UsedOptions(NamedTuple):
 
 
 def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> None:
-    """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states."""
+    """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states.
+
+    A run that is damaged is refused as by `resume`.
+    """
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
+        if (folder / CONFIG).is_file() and (folder / AGENTS).is_file():
+            open_plan(folder)
         check_target(folder, config(plan))  # absent, empty, or something else
         return
     if stored.get("kind") != KIND:
         raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
-    check_format(folder, stored)
+    stored_plan = open_plan(folder)
     wanted = config(plan)
-    other = difference(stored, wanted, lambda: (open_plan(folder).agents, plan.agents))
+    other = difference(stored, wanted, lambda: (stored_plan.agents, plan.agents))
     if other is not None:
-        steps = extension_steps(stored, wanted) if is_finished(folder, open_plan(folder), copied=copied) else None
+        steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
         longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
         raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
     if (folder / LOCK).is_file() and not copied:

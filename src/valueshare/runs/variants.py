@@ -47,8 +47,14 @@ def summary(agents: pl.DataFrame, records: pl.DataFrame) -> list[str]:
 
 
 def label(row: dict[str, object]) -> str:
-    """The name of a variant: ib-dqn k=4, or ib-dqn k=4 step_size=0.001 in a sweep of it."""
-    return " ".join([f"{row['algorithm']} k={row['k']:g}", *variant_settings(row)])
+    """The name of a variant: ib-dqn k=4, or ib-dqn k=4 step_size=0.001 in a sweep of it; iqn, which has no k."""
+    k = shown_k(row)
+    return " ".join([str(row["algorithm"]), *([f"k={k}"] if k else []), *variant_settings(row)])
+
+
+def shown_k(row: dict[str, object]) -> str:
+    """The k of a variant; empty where its algorithm has none."""
+    return "" if "k" in unread_settings(str(row["algorithm"])) else f"{row['k']:g}"
 
 
 def variant_settings(row: dict[str, object]) -> list[str]:

@@ -44,7 +44,8 @@ def render(text: str) -> None:
         played = rollout(policy, rendered, episodes=most, seed=SEED, epsilon=settings.eval_epsilon, episode_limit=limit)
         for step in islice(played, most):
             if step.image is None:
-                raise InvalidInput(f"{env.name} cannot be rendered here")
+                why = f": {rendered.problem}" if rendered.problem else ""
+                raise InvalidInput(f"{env.name} cannot be rendered here{why}")
             yield resized(step.image)
 
     def resized(image: Frame) -> Frame:

@@ -54,6 +54,7 @@ class Played(NamedTuple):
     episodes: tuple[Episode, ...]
     video: Video
     has_screen: bool  # False: the observations are drawn in its place
+    problem: str = ""  # why there is no screen
 
 
 def play(
@@ -112,7 +113,7 @@ def play(
         written = write_video(path, frames(), rendered.rate)
     finally:
         rendered.close()
-    return Played(tuple(done), written, has_screen)
+    return Played(tuple(done), written, has_screen, rendered.problem)
 
 
 def check_target(path: Path, *, overwrite: bool = False) -> None:

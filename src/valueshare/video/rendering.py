@@ -14,7 +14,6 @@ Where nothing can be rendered, the images are None.
 """
 
 import warnings
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -29,6 +28,7 @@ from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 from valueshare.envs.minatar import is_minatar, minatar_channels
 from valueshare.envs.one_hot import encode
+from valueshare.errors import first_line
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -47,6 +47,7 @@ NAMES = {
 MINATAR_NAMES = ("nothing", "left", "up", "right", "down", "fire")
 MINATAR_RATE = 20.0  # of MinAtar's own display
 CELL_PIXELS = 40
+NO_IMAGE = "render() returns no RGB image"
 
 
 class RenderedStep(NamedTuple):
@@ -64,6 +65,7 @@ class RenderedEnv(Protocol):
 
     rate: float  # steps per second of a video
     actions: tuple[str, ...]  # names
+    problem: str  # why it cannot be rendered; empty where it can
 
     def reset(self, key: int) -> RenderedStep:
         """Start an episode, as `Environments.reset([key])` does."""
@@ -86,6 +88,8 @@ def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> Ren
 
 class RenderedAtari:
     """A game under its protocol as in evaluation, and the same game in colour."""
+
+    problem = ""
 
     def __init__(self, spec: EnvironmentSpec, protocol: str | None) -> None:
         import ale_py
@@ -142,6 +146,7 @@ class RenderedGrid:
             (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
         )
         self.colours = minatar_colours(spec.name) if minatar else None
+        self.problem = "" if minatar else "environments of Gymnax have no images here"
 
     def reset(self, key: int) -> RenderedStep:
         observation = self.environments.reset([key])[0]
@@ -182,7 +187,7 @@ class RenderedEnvPool:
         self.env_actions = pool_actions(spec.name)
         self.actions = _names(spec, self.env_actions)
         self.pool: Any = None
-        self.renders = True
+        self.problem = ""
 
     def reset(self, key: int) -> RenderedStep:
         with warnings.catch_warnings():  # of float64 bounds, by Gymnasium
@@ -206,18 +211,22 @@ class RenderedEnvPool:
 
         env_id = split_bins(self.spec.name).env_id
         common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
-        if self.renders:
-            with suppress(Exception):  # anything, from an environment without images
+        if not self.problem:
+            try:
                 return envpool.make_gymnasium(env_id, render_mode="rgb_array", **common)
-            self.renders = False
+            except Exception as error:  # anything, from an environment without images
+                self.problem = f"EnvPool: {first_line(error)}"
         return envpool.make_gymnasium(env_id, **common)
 
     def _image(self) -> Frame | None:
-        if self.renders:
-            with suppress(Exception):  # as above
-                return _checked_image(self.pool.render()[0])
-            self.renders = False
-        return None
+        image = None
+        if not self.problem:
+            try:
+                image = _checked_image(self.pool.render()[0])
+                self.problem = NO_IMAGE if image is None else ""
+            except Exception as error:  # as above
+                self.problem = f"EnvPool: {first_line(error)}"
+        return image
 
     def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
         obs: NDArray[Any] = encode(self.spec, observation)[0].copy()
@@ -229,7 +238,7 @@ class RenderedGymnasium:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        env, self.renders = _gymnasium_env(spec.name)
+        env, self.problem = _gymnasium_env(spec.name)
         self.actions = _names(spec, action_table(spec.name, env.action_space))
         known = RATES.get(_base_name(spec.name), DEFAULT_RATE)
         self.rate = float(env.metadata.get("render_fps") or known)
@@ -249,11 +258,11 @@ class RenderedGymnasium:
         self.env.close()
 
     def _image(self) -> Frame | None:
-        return _checked_image(self.env.render()) if self.renders else None
+        return None if self.problem else _checked_image(self.env.render())
 
 
-def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
-    """The environment without its time limit, and whether it renders: tried once, since some fail late."""
+def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], str]:
+    """The environment without its time limit, and why it cannot be rendered: tried once, since some fail late."""
     options: dict[str, Any] = {"max_episode_steps": UNLIMITED, "disable_env_checker": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -261,11 +270,12 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
             env: Any = gymnasium.make(split_bins(env_id).env_id, render_mode="rgb_array", **options)
             env.reset(seed=0)
             if _checked_image(env.render()) is not None:
-                return env, True
+                return env, ""
             env.close()
-        except RAISED:  # pygame, Box2D or a display is missing, for example
-            pass
-    return make_one(env_id, UNLIMITED), False
+            problem = NO_IMAGE
+        except RAISED as error:  # pygame, Box2D or a display is missing, for example
+            problem = first_line(error)
+    return make_one(env_id, UNLIMITED), problem
 
 
 def _checked_image(rendered: Any) -> Frame | None:

@@ -122,7 +122,7 @@ class ProcessLauncher(Launcher):
     def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, hooks: ProgressHooks) -> None:
         specs, where = plan.populations, str(folder.resolve())
         workers = min(self._workers, len(specs))
-        threads = execution.threads or max(1, available_cores() // workers)
+        threads = environment_threads(execution.threads, workers)
         waiting = longest_first({name: estimated_cost(spec) for name, spec in specs.items()})
         progress = {name: read_progress(folder, name) for name in specs}
         running: dict[str, Child] = {}
@@ -148,6 +148,11 @@ class ProcessLauncher(Launcher):
                 process.kill()
             for process in running.values():
                 process.close()
+
+
+def environment_threads(given: int | None, workers: int) -> int:
+    """The threads that step the environments of each process."""
+    return given or max(1, available_cores() // workers)
 
 
 def _outcome(process: Child) -> Outcome:

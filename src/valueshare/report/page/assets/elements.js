@@ -19,7 +19,8 @@ const valueshare = (() => {
   const quantile = (sorted, share) =>
     sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   // As analysis/csv_text.py: no name begins a spreadsheet's formula.
-  const removed = "[\\s\\x00-\\x1f\\x7f-\\x9f\\u00ad\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff]*";
+  const removed = "[\\s\\x00-\\x1f\\x7f-\\x9f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f" +
+    "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0]*";
   const sign = "[=+\\-@\\ufe62\\ufe63\\ufe66\\ufe6b\\uff0b\\uff0d\\uff1d\\uff20]";
   const formula = new RegExp(`^(?='*([\\t\\r\\n]|${removed}${sign}))`);
   const quoted = (text) => `"${String(text).replace(formula, "'").replaceAll('"', '""')}"`;
