@@ -33,31 +33,8 @@ def is_supported(p: Tensor, m: Tensor, v: Tensor) -> bool:
     return in_blocks and p.dtype in (torch.float32, torch.float64) and p.stride() == m.stride() == v.stride()
 
 
-def adam(
-    p: Tensor,
-    g: Tensor,
-    m: Tensor,
-    v: Tensor,
-    active: Tensor,
-    rate: Tensor,
-    eps_hat: Tensor,
-    *,
-    beta1: float,
-    beta2: float,
-) -> None:
-    """p -= rate·m / (sqrt(v) + eps_hat), without bias correction. Shapes: rate [P], eps_hat [P]."""
-    _run(_adam, (p, g, m, v), (active, rate, eps_hat), (1 - beta1, beta2, 1 - beta2))
-
-
-def rmsprop(
-    p: Tensor, g: Tensor, m: Tensor, v: Tensor, active: Tensor, step_size: Tensor, *, decay: float, epsilon: float
-) -> None:
-    """p -= step_size·g / sqrt(v - m² + epsilon). Shapes: step_size [P]."""
-    _run(_rmsprop, (p, g, m, v), (active, step_size), (decay, 1 - decay, epsilon))
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
-def _adam(
+def adam(
     first: int,
     last: int,
     p: Array,
@@ -71,7 +48,10 @@ def _adam(
     beta2: Any,
     one_minus_beta2: Any,
 ) -> None:
-    """Agents `first` to `last - 1` of [P, N]."""
+    """p -= rate·m / (sqrt(v) + eps_hat), without bias correction, for the agents `first` to `last - 1`.
+
+    Shapes: p, g, m, v [P, N], active, rate, eps_hat [P].
+    """
     for agent in range(first, last):
         if active[agent]:
             alpha, epsilon = rate[agent], eps_hat[agent]
@@ -84,7 +64,7 @@ def _adam(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _rmsprop(
+def rmsprop(
     first: int,
     last: int,
     p: Array,
@@ -97,7 +77,10 @@ def _rmsprop(
     one_minus_decay: Any,
     epsilon: Any,
 ) -> None:
-    """Agents `first` to `last - 1` of [P, N]."""
+    """p -= step_size·g / sqrt(v - m² + epsilon), for the agents `first` to `last - 1`.
+
+    Shapes: p, g, m, v [P, N], active, step_size [P].
+    """
     zero = epsilon - epsilon  # has the type of p
     for agent in range(first, last):
         if active[agent]:
@@ -111,7 +94,7 @@ def _rmsprop(
                 p[agent, i] -= alpha * gradient / np.sqrt(variance + epsilon)
 
 
-def _run(
+def run(
     kernel: Callable[..., None], tensors: Sequence[Tensor], per_agent: Sequence[Tensor], numbers: Sequence[float]
 ) -> None:
     """Run a kernel in as many threads as PyTorch uses, on an equal share of the agents each."""
