@@ -13,7 +13,7 @@ from valueshare.cli.study import StudyExecution, reproduce
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.option_groups import in_group
-from valueshare.runs.launcher_options import LOCAL, LauncherOptions
+from valueshare.runs.launcher_options import LOCAL
 
 if TYPE_CHECKING:
     from valueshare.experiments.lunarlander import LunarLanderName
@@ -35,6 +35,7 @@ class StudyArguments:
     threads: Threads = 0
     plan: Annotated[bool, in_group("execution")] = False
     """Print all settings and the memory needed, without running anything."""
+    launcher: LauncherArguments = LOCAL
 
     @property
     def of_study(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class StudyArguments:
 
     @property
     def running(self) -> StudyExecution:
-        return StudyExecution(self.out, self.plan, threads=self.threads)
+        return StudyExecution(self.out, self.plan, threads=self.threads, launcher=self.launcher)
 
 
 Arguments = Annotated[StudyArguments, Parameter(name="*")]
@@ -61,10 +62,7 @@ DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
 
 
 def reproduce_lunarlander(
-    *,
-    scale: Literal["smoke", "small", "paper"] = "small",
-    arguments: Arguments = DEFAULT,
-    launcher: LauncherArguments = LOCAL,
+    *, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
@@ -73,14 +71,11 @@ def reproduce_lunarlander(
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander", scale, arguments, launcher)
+    _reproduce_lunarlander("lunarlander", scale, arguments)
 
 
 def reproduce_lunarlander_step_size(
-    *,
-    scale: Literal["smoke", "small", "full"] = "small",
-    arguments: Arguments = DEFAULT,
-    launcher: LauncherArguments = LOCAL,
+    *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
     """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
 
@@ -91,14 +86,11 @@ def reproduce_lunarlander_step_size(
         scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
             needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-step-size", scale, arguments, launcher)
+    _reproduce_lunarlander("lunarlander-step-size", scale, arguments)
 
 
 def reproduce_lunarlander_actions(
-    *,
-    scale: Literal["smoke", "small", "full"] = "small",
-    arguments: Arguments = DEFAULT,
-    launcher: LauncherArguments = LOCAL,
+    *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
     """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
 
@@ -108,16 +100,14 @@ def reproduce_lunarlander_actions(
     Args:
         scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-actions", scale, arguments, launcher)
+    _reproduce_lunarlander("lunarlander-actions", scale, arguments)
 
 
-def _reproduce_lunarlander(
-    name: "LunarLanderName", scale: str, arguments: StudyArguments, launcher: LauncherOptions
-) -> None:
+def _reproduce_lunarlander(name: "LunarLanderName", scale: str, arguments: StudyArguments) -> None:
     require_training()
     from valueshare.experiments.lunarlander import lunarlander_study
 
-    reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, launcher, arguments.changed)
+    reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, arguments.changed)
 
 
 def reproduce_minatar(
@@ -129,7 +119,6 @@ def reproduce_minatar(
     first_seed: Annotated[int, in_group("algorithm")] = 0,
     steps: Annotated[int | None, in_group("environment")] = None,
     arguments: Arguments = DEFAULT,
-    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """Our own study beside the paper's: its agents and Double DQN on the five games of MinAtar.
 
@@ -153,7 +142,7 @@ def reproduce_minatar(
     options |= {"first_seed": first_seed, "steps": steps}
     study = minatar_study(scale, **options, **arguments.of_study)
     changed = {name: value for name, value in options.items() if value}
-    reproduce(study, arguments.running, launcher, {**changed, **arguments.changed})
+    reproduce(study, arguments.running, {**changed, **arguments.changed})
 
 
 def reproduce_atari57(
@@ -162,7 +151,6 @@ def reproduce_atari57(
     k: K = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
-    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
@@ -174,15 +162,11 @@ def reproduce_atari57(
         k: How strongly actions share value, in the ib- algorithms; n: the number of actions; left out: n, for ib-dqn at
             the paper's scale also 1.
     """
-    _reproduce_atari("atari57", study, running, launcher, algorithm=algorithm, k=k)
+    _reproduce_atari("atari57", study, running, algorithm=algorithm, k=k)
 
 
 def reproduce_atari_sensitivity(
-    *,
-    k: K = (),
-    study: AtariArguments = ATARI,
-    running: ExecutionArguments = HERE,
-    launcher: LauncherArguments = LOCAL,
+    *, k: K = (), study: AtariArguments = ATARI, running: ExecutionArguments = HERE
 ) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
@@ -190,14 +174,12 @@ def reproduce_atari_sensitivity(
         k: How strongly actions share value; n: the number of actions; left out: 0, 1, 32, 64, ..., 1024, fewer at the
             smaller scales.
     """
-    _reproduce_atari("atari-sensitivity", study, running, launcher, k=k)
+    _reproduce_atari("atari-sensitivity", study, running, k=k)
 
 
-def reproduce_atari_rmsprop(
-    *, study: AtariArguments = ATARI, running: ExecutionArguments = HERE, launcher: LauncherArguments = LOCAL
-) -> None:
+def reproduce_atari_rmsprop(*, study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
-    _reproduce_atari("atari-rmsprop", study, running, launcher)
+    _reproduce_atari("atari-rmsprop", study, running)
 
 
 def reproduce_atari_rdq_beta(
@@ -205,26 +187,25 @@ def reproduce_atari_rdq_beta(
     beta: Annotated[tuple[float, ...], in_group("algorithm")] = (),
     study: AtariArguments = ATARI,
     running: ExecutionArguments = HERE,
-    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
         beta: Weights of the penalty; left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
-    _reproduce_atari("atari-rdq-beta", study, running, launcher, beta=beta)
+    _reproduce_atari("atari-rdq-beta", study, running, beta=beta)
 
 
 def _reproduce_atari(
     name: str,
     options: AtariOptions,
     running: StudyExecution,
-    launcher: LauncherOptions,
     **choices: Sequence[str | float],
 ) -> None:
     require_training("atari")
     from valueshare.experiments.atari import atari_study
 
+    launcher = running.launcher
     if running.rate is not None and not 0 < running.rate < math.inf:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
     if running.rate is not None and launcher.launcher == "ray":
@@ -232,8 +213,8 @@ def _reproduce_atari(
     if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
-    whole = replace(launcher, population_agents=0)  # the plan is split already
+    whole = replace(running, launcher=replace(launcher, population_agents=0))  # the plan is split already
     split = {"population_agents": launcher.population_agents or None}
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, whole, {**changed, **choices, **split}, announce=True)
+    reproduce(study, whole, {**changed, **choices, **split}, announce=True)

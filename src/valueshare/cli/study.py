@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from valueshare.cli.arguments import AgentGroups, Out, Threads, persistent_location, writable_location
+from valueshare.cli import arguments
+from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
 from valueshare.printing import print_line
-from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import stop_on_signals
 from valueshare.text import pluralize
@@ -40,6 +41,7 @@ class StudyExecution:
     """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
     threads: Threads = 0
     groups: AgentGroups = 0
+    launcher: LauncherArguments = LOCAL
 
 
 class StudyRun(NamedTuple):
@@ -51,14 +53,7 @@ class StudyRun(NamedTuple):
     resuming: bool  # a run of this very plan is in the folder
 
 
-def reproduce(
-    study: "Study",
-    running: StudyExecution,
-    launcher: LauncherOptions,
-    options: Mapping[str, Any],
-    *,
-    announce: bool = False,
-) -> None:
+def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any], *, announce: bool = False) -> None:
     """Run or resume a study, write its report, and print what was found.
 
     `options` are those of the command that change the study. With `announce`, the plan of a whole Atari study is
@@ -71,8 +66,9 @@ def reproduce(
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
+    launcher = running.launcher
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    location = persistent_location(out) if running.plan else writable_location(out)
+    location = arguments.persistent_location(out) if running.plan else arguments.writable_location(out)
     study_runs = _study_runs(study, location, launcher, planned=running.plan)
     chosen = {"scale": study.scale, "population_agents": launcher.population_agents or None, **options}
     command = command_line(f"reproduce {study.name}", {**chosen, "shard": launcher.shard})

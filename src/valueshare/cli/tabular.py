@@ -46,43 +46,35 @@ class SweepLauncher:
     """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
 
 
-SweepArguments = Annotated[SweepLauncher, in_group("cluster", name="*")]
-SweepPlan = Annotated[
-    bool,
-    in_group(
-        "execution",
-        help="Print environments, k, step sizes, seeds, timesteps and folder, without running anything.",
-    ),
-]
-HERE = SweepLauncher()
+LOCAL = SweepLauncher()
 
 
-def reproduce_gridworld(
-    *,
-    scale: Scale = "paper",
-    out: Out = None,
-    plan: SweepPlan = False,
-    overwrite: Overwrite = False,
-    launcher: SweepArguments = HERE,
-) -> None:
+@dataclass(frozen=True)
+class SweepExecution:
+    """Options of running a sweep, besides its folder."""
+
+    plan: Annotated[bool, in_group("execution")] = False
+    """Print environments, k, step sizes, seeds, timesteps and folder, without running anything."""
+    overwrite: Overwrite = False
+    launcher: Annotated[SweepLauncher, in_group("cluster", name="*")] = LOCAL
+
+
+SweepArguments = Annotated[SweepExecution, Parameter(name="*")]
+HERE = SweepExecution()
+
+
+def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: SweepArguments = HERE) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
         out: Folder for records and report; left out: results/gridworld, or results/gridworld-smoke.
     """
-    command = f"valueshare reproduce gridworld --scale {scale}"
-    folder = _default_folder("gridworld", scale) if out is None else out
-    _run(gridworld_studies(scale), folder, command, launcher, plan=plan, overwrite=overwrite)
+    _reproduce("gridworld", scale, gridworld_studies(scale), out, running)
 
 
 def reproduce_gridworld_actions(
-    *,
-    scale: ActionsScale = "full",
-    out: Out = None,
-    plan: SweepPlan = False,
-    overwrite: Overwrite = False,
-    launcher: SweepArguments = HERE,
+    *, scale: ActionsScale = "full", out: Out = None, running: SweepArguments = HERE
 ) -> None:
     """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
@@ -90,23 +82,19 @@ def reproduce_gridworld_actions(
         scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
         out: Folder for records and report; left out: results/gridworld-actions, or results/gridworld-actions-smoke.
     """
-    command = f"valueshare reproduce gridworld-actions --scale {scale}"
-    folder = _default_folder("gridworld-actions", scale) if out is None else out
-    _run(gridworld_actions_studies(scale), folder, command, launcher, plan=plan, overwrite=overwrite)
+    _reproduce("gridworld-actions", scale, gridworld_actions_studies(scale), out, running)
 
 
-def _default_folder(study: str, scale: str) -> str:
-    """A smoke test has a folder of its own, beside that of the whole study."""
-    return f"results/{study}-smoke" if scale == "smoke" else f"results/{study}"
+def _reproduce(
+    name: str, scale: str, studies: Sequence[TabularStudy], out: str | None, running: SweepExecution
+) -> None:
+    """Run the studies; a smoke test has a folder of its own, beside that of the whole study."""
+    folder = f"results/{name}-smoke" if scale == "smoke" else f"results/{name}"
+    _run(studies, folder if out is None else out, f"valueshare reproduce {name} --scale {scale}", running)
 
 
 def tabular(
-    *,
-    study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
-    out: Out = None,
-    plan: SweepPlan = False,
-    overwrite: Overwrite = False,
-    launcher: SweepArguments = HERE,
+    *, study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT, out: Out = None, running: SweepArguments = HERE
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
@@ -115,12 +103,10 @@ def tabular(
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = f"results/{name}" if out is None else out
-    _run((study,), folder, command_line("tabular", _changed(study)), launcher, plan=plan, overwrite=overwrite)
+    _run((study,), folder, command_line("tabular", _changed(study)), running)
 
 
-def _run(
-    studies: Sequence[TabularStudy], given: str, command: str, options: SweepLauncher, *, plan: bool, overwrite: bool
-) -> None:
+def _run(studies: Sequence[TabularStudy], given: str, command: str, running: SweepExecution) -> None:
     """Run the studies and report them, or run one shard of their grid in a separate folder."""
     check_memory(studies)
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
@@ -130,18 +116,18 @@ def _run(
     from valueshare.runs.directory import holds, remove_staging_folders, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
-    location = persistent_location(given) if plan else writable_location(given)
-    launcher = LauncherOptions(**asdict(options))
+    location = persistent_location(given) if running.plan else writable_location(given)
+    launcher = LauncherOptions(**asdict(running.launcher))
     shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(location, shard), results_config(studies, launcher.shard)
-    if plan:
+    if running.plan:
         study_mdp(studies[0])  # an unknown environment is refused
         print_line(*_plan_lines(studies, timesteps, shard, out))
         return
     with synced_folder(out) as here:
         remove_staging_folders(here)
-        if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
+        if not running.overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
             there = "this shard is" if shard else "these results are"
             print_line(f"{there} there already (--overwrite runs again): {out}")
         else:
@@ -149,7 +135,7 @@ def _run(
             runs = sum(study.timesteps // study.steps for study in studies)
             count = f"{timesteps:,} timesteps"
             try:
-                with results_folder(here, config, overwrite=overwrite) as folder:
+                with results_folder(here, config, overwrite=running.overwrite) as folder:
                     print_line(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
