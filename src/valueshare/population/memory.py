@@ -230,15 +230,8 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     weights = sum(p.nbytes for p in state.online.parameters.values())
     batch, playing_states = settings.batch_size, eval_env_count(settings)
     try:
-        learning, target, measuring, playing = (
-            _kept_bytes(population, states, quantiles)
-            for states, quantiles in (
-                (batch, counts.learn),
-                (batch, counts.target),
-                (batch, counts.act),
-                (playing_states, counts.act),
-            )
-        )
+        learning, target, measuring = (_kept_bytes(population, batch, quantiles) for quantiles in counts)
+        playing = _kept_bytes(population, playing_states, counts.act)
     except Exception as error:
         # A caller's own network may not run on the meta device, as with constants of NumPy. Then
         # this memory is unknown; `check_network` runs it with weights and finds its errors.
