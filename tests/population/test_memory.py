@@ -243,7 +243,7 @@ def test_advice_is_on_what_needs_most(
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
         memory.check(memory.need(spec), CPU)
-    assert caught.value.one_fits == ("0 would fit" not in str(caught.value))
+    assert caught.value.one_fits == (": 0 would fit" not in str(caught.value))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

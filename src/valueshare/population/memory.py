@@ -21,16 +21,16 @@ from valueshare.population.train import can_write_in_background, check_replay_de
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
 
-# An EnvPool LunarLander is 105 to 125 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
+# An EnvPool LunarLander is 105 to 155 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
 # 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
-ENVIRONMENT_BYTES = {"envpool": 125_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
+ENVIRONMENT_BYTES = {"envpool": 150_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
 SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # with EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
-FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
+FIXED_BYTES = {"cpu": 90_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
 # While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
 # layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
-ACTIVATION_FACTOR, WEIGHT_FACTOR, PAIR_FACTOR = 1.35, 4.5, 9
+ACTIVATION_FACTOR, WEIGHT_FACTOR, PAIR_FACTOR = 1.2, 2, 9
 CUDA_ACTIVATION_FACTOR, CUDA_WEIGHT_FACTOR = 4, 6  # graphs keep what passes; not as closely measured
 RECORD_BYTES = 3 * 160  # an evaluation, three times: as it was written, as a table, and in the display
 USABLE = 0.95  # allocators keep a little more than they hand out
