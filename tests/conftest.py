@@ -29,13 +29,6 @@ def _the_cpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("valueshare.resources._has_cuda", lambda: False)
 
 
-@pytest.fixture(autouse=True)
-def _no_compile_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests neither read nor write the compile times of this machine."""
-    nowhere = Path("/dev/null/compile-times.json")
-    monkeypatch.setattr("valueshare.population.compile_times.compile_times_file", lambda: nowhere)
-
-
 class Said(NamedTuple):
     """The output of a command, and its exit code."""
 

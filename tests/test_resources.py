@@ -13,8 +13,7 @@ import valueshare
 from valueshare import resources, starting
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population import compile_times, memory
-from valueshare.population.compilation import compiler_name
+from valueshare.population import memory
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_launch
 from valueshare.runs import run_folder
 from valueshare.runs.execution import ExecutionOptions
@@ -84,43 +83,6 @@ def test_the_line() -> None:
         "resources: cuda (found), 1 process (given), "
         "not compiled (takes about 60 s, and saves less over 120 agent-steps)"
     )
-
-
-def test_the_measured_compile_time_decides() -> None:
-    """3.2 million agent-steps save 202 s, 3.1 million 198 s: less than two processes take at 100 s each."""
-    run, longer = size(16, 196_000), size(16, 200_000)
-    quick, slow = ((lambda device, seconds=seconds: seconds) for seconds in (42.4, 150.0))
-    chosen = choose(AUTO, run, cores=2, cuda=False, measured=quick)
-    assert (chosen.compiled.value, choose(AUTO, longer, cores=2, cuda=False, measured=slow).compiled.value) == (1, 0)
-    assert chosen.line.endswith(
-        "compiled (takes about 42 s per process here, measured, and saves more over 3.1 million agent-steps)"
-    )
-
-
-def test_measured_compile_times_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    file = tmp_path / "cache" / "compile-times.json"
-    monkeypatch.setattr(compile_times, "compile_times_file", lambda: file)
-    name = compiler_name(torch.device("cpu"))
-    assert compile_times.measured_seconds(name) is None
-    for seconds in (90.04, *[8.0] * (compile_times.KEPT - 1)):  # the others from PyTorch's cache
-        compile_times.add_measurement(name, seconds)
-    assert (compile_times.measured_seconds(name), compile_times.measured_seconds("another")) == (90.0, None)
-    _, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--plan")
-    assert "1 process (a short run), not compiled (takes about 90 s here, measured, and saves less" in out
-    compile_times.add_measurement(name, 9.0)
-    assert compile_times.measured_seconds(name) == 9.0  # the newest are kept
-    text = file.read_text()
-    assert json.loads(text) == {"seconds": {name: [*[8.0] * (compile_times.KEPT - 1), 9.0]}}
-    for damaged in ("", "{", "[]", "[" * 10_000, text.replace("9.0", "-9.0"), text.replace("9.0", '"9"')):
-        file.write_text(damaged)
-        assert compile_times.measured_seconds(name) is None
-    compile_times.add_measurement(name, 7.0)
-    assert compile_times.measured_seconds(name) == 7.0
-    compile_times.add_measurement(name, 0.0)  # nothing was measured
-    assert compile_times.measured_seconds(name) == 7.0
-    monkeypatch.setattr(compile_times, "compile_times_file", lambda: file / "below a file")
-    compile_times.add_measurement(name, 5.0)
-    assert compile_times.measured_seconds(name) is None
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
-from valueshare.population.compilation import check_compiler, compiler_name, compiler_problem
-from valueshare.population.compile_times import measured_seconds
+from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.engine import asynchronous_groups, suits_processes
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
@@ -29,7 +28,7 @@ from valueshare.text import pluralize
 
 
 class Speedup(NamedTuple):
-    """Seconds that compilation takes per population, unless they are measured, and saves per step and agent-step."""
+    """Seconds that compilation takes per population, and saves per step and per step of one agent."""
 
     compile_seconds: float
     per_step: float
@@ -81,18 +80,8 @@ class Resources(NamedTuple):
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
 
 
-def choose(
-    requested: Resources,
-    size: RunSize,
-    *,
-    cores: int,
-    cuda: bool,
-    measured: Callable[[str], float | None] = lambda device: None,
-) -> Resources:
-    """Keep the given values and choose the others, for a run of this size on a machine with `cores` cores.
-
-    `measured` are the seconds that compiling for a device took on this machine, if that is known.
-    """
+def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
+    """Keep the given values and choose the others, for a run of this size on a machine with `cores` cores."""
     device, workers, compiled = requested
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
@@ -111,13 +100,10 @@ def choose(
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
-        seconds = measured(device.value)
-        here = "" if seconds is None else " here, measured"
-        seconds = speedup.compile_seconds if seconds is None else seconds
-        repaid = saved >= populations * seconds
+        repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
         each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        cost = f"takes about {max(1, round(seconds))} s{each}{here}"
+        cost = f"takes about {speedup.compile_seconds:.0f} s{each}"
         compiled = Choice(repaid, f"{cost}, and saves {'more' if repaid else 'less'} over {count} agent-steps")
     return Resources(device, workers, compiled)
 
@@ -174,7 +160,7 @@ def prepare_launch(
         requested = requested._replace(workers=_required_workers(plan, execution, location, stored_workers))
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
-        chosen = choose(requested, size, cores=available_cores(), cuda=cuda, measured=_measured_seconds)
+        chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
         options = replace(execution.launcher, workers=chosen.workers.value)
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
@@ -247,11 +233,6 @@ def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_c
     if problem is None:
         return chosen
     return chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
-
-
-def _measured_seconds(device: str) -> float | None:
-    """The measured compile time of a population on this machine."""
-    return measured_seconds(compiler_name(torch.device(device)))
 
 
 def _has_cuda() -> bool:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from valueshare.errors import InvalidInput
-from valueshare.population import compilation, compile_times, loop
+from valueshare.population import loop
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import _allow_spaces
 from valueshare.population.settings import TrainingSettings
@@ -45,24 +45,6 @@ def test_pytorch_is_changed_only_where_a_path_has_a_space(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "prefix", prefix)
     _allow_spaces.__wrapped__()
     assert (cpp_builder.BuildOptionsBase.get_libraries_dirs is before) == (" " not in prefix)
-
-
-def test_the_compile_time_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call of each step compiles; each is so long that the clock shows it."""
-    monkeypatch.setattr(compile_times, "compile_times_file", lambda: tmp_path / "times.json")
-    monkeypatch.setattr(compilation, "_allow_spaces", lambda: None)
-    clock = iter(range(0, 10**6, 5))
-    monkeypatch.setattr(compilation, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    table = agent_table("CartPole-v1", "dqn", seeds=range(1))
-    settings = TrainingSettings(steps=60, hidden=(4,), eval_episodes=1, learning_starts=20, batch_size=4)
-    name = compilation.compiler_name(torch.device("cpu"))
-    train_population(table, settings)
-    assert compile_times.measured_seconds(name) is None
-    train_population(table, settings, compiled=True)
-    # Acting, storing, learning, and playing an evaluation; in 60 steps the target network is not copied.
-    assert compile_times.measured_seconds(name) == 4 * 5.0
 
 
 @pytest.mark.slow

@@ -1,24 +1,20 @@
 """Compilation of the steps of a population with `torch.compile`."""
 
 import os
-import platform
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from time import perf_counter
 from typing import Any
 
 import torch
 
-from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 from valueshare.files import cache_folder
 
 _TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
-_first_calls: list[float] = []  # seconds of the first call of each compiled step, since the last `reset_compiler`
 
 
 def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = True) -> Callable[[], None]:
@@ -31,35 +27,7 @@ def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = T
     _allow_spaces()
     options: dict[str, Any] = {} if tuned else dict.fromkeys(_TUNING, False)
     step: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, options=options)
-    is_first = True
-
-    def timed_step() -> None:
-        nonlocal is_first
-        start = perf_counter() if is_first else 0.0
-        step()
-        if is_first:
-            _first_calls.append(perf_counter() - start)
-            is_first = False
-
-    return timed_step
-
-
-def reset_compiler() -> None:
-    """Drop what PyTorch has compiled, and start to measure the compile time of the next population."""
-    torch.compiler.reset()
-    _first_calls.clear()
-
-
-def compile_seconds() -> float:
-    """The seconds that compiling took since the last `reset_compiler`: of first calls, which run a step as well."""
-    return sum(_first_calls)
-
-
-def compiler_name(device: torch.device) -> str:
-    """The hardware and the version that the compile time depends on."""
-    on_gpu = device.type == "cuda" and torch.cuda.is_available()  # the driver of a cluster may have no GPU
-    name = torch.cuda.get_device_name(device) if on_gpu else f"{device.type} {platform.machine()}"
-    return f"{name}, {available_cores()} cores, PyTorch {torch.__version__}"
+    return step
 
 
 def check_compiler(device: torch.device, instead: str = "leave compile out", *, try_it: bool = True) -> None:

@@ -14,7 +14,6 @@ from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import keep_freed_memory
-from valueshare.population.compilation import reset_compiler
 from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
 from valueshare.population.execution.cuda_driver import can_wait
 from valueshare.population.execution.evaluators import HostEvaluator
@@ -75,7 +74,7 @@ def make_engine(
     if compiled:
         # All populations compile the same few functions, and PyTorch keeps eight versions of each:
         # drop those of earlier populations.
-        reset_compiler()
+        torch.compiler.reset()
     if population.device.type == "cpu":
         keep_freed_memory()
     names = population.agents["env"].to_list()

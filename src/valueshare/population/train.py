@@ -20,8 +20,7 @@ from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial_files, save
 from valueshare.population.checkpoints.writer import CheckpointWriter
-from valueshare.population.compilation import compile_seconds, compiler_name, is_compiler_error
-from valueshare.population.compile_times import add_measurement
+from valueshare.population.compilation import is_compiler_error
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
@@ -96,7 +95,7 @@ def train_population(
             population = make_population(agents, settings, specs, device, network)
             state = initial_state(population, None if paths is None else paths.root)
             make = partial(make_engine, population, state, compiled=compiled, threads=threads, groups=groups)
-            return _run_phases(make, paths, extended_from, on_phase, on_evaluation, should_stop, on_step, compiled)
+            return _run_phases(make, paths, extended_from, on_phase, on_evaluation, should_stop, on_step)
     except Exception as error:
         if compiled and is_compiler_error(error):
             names = ", ".join(agents["algorithm"].unique(maintain_order=True))
@@ -119,7 +118,6 @@ def _run_phases(
     on_evaluation: Callable[[int], None],
     should_stop: Callable[[], bool],
     on_step: Callable[[int], None],
-    compiled: bool,
 ) -> TrainingResult:
     """Make the engine, train from the last checkpoint to the end, and free what the engine holds of a GPU."""
     engine = make()
@@ -146,9 +144,6 @@ def _run_phases(
             for phase in range(first, settings.phases):
                 since = segments.cursors(state.replay)
                 records = run_phase(engine, phase, poll)
-                if compiled and int(state.updates):  # every step is compiled
-                    add_measurement(compiler_name(population.device), compile_seconds())
-                    compiled = False
                 if not records.is_empty():
                     on_evaluation(settings.phase_end(phase))
                 if paths is None:
