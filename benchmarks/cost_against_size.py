@@ -192,7 +192,7 @@ def sentence(line: Sequence[Row], varied: str, part: str) -> str:
     elif found.knee >= largest:
         growth = f"mostly fixed from {smallest:,} to {largest:,}"
     else:
-        growth = f"flat up to about {found.knee:,.0f}, then proportional to {to}"
+        growth = f"a fixed part, and one proportional to {to}; both are equal at about {found.knee:,.0f}"
     deviations = {row[varied]: row["ms"][part] / found.at(row[varied]) - 1 for row in line}
     off = [f"{size:,} ({deviation:+.0%})" for size, deviation in deviations.items() if abs(deviation) > TOLERANCE]
     quality = f"off by more than {TOLERANCE:.0%}: {', '.join(off)}" if off else f"every point within {TOLERANCE:.0%}"

@@ -53,6 +53,8 @@ from fuzz_commands import Option, random_command
 from fuzz_disks import disk_case
 from fuzz_files import damage
 
+from valueshare.errors import INVISIBLE
+
 CODES = (0, 1, 2, 75, 130, 143)
 COVERED = ("agents.parquet", "records/", "checkpoints/")
 TABULAR = ["tabular", "--seeds", "2", "--steps", "20", "--k", "0", "1", "--step-size", "0.5"]
@@ -245,7 +247,7 @@ def faults_of(ended: Ended) -> list[str]:
     if ended.code == 2 and len(errors) != 1:
         faults.append(f"{len(errors)} lines of error: {ended.err[-1_500:]!r}")
     said = ended.out + ended.err
-    if raw := {one for one in said if not one.isprintable()} - set("\n\xa0"):
+    if raw := {one for one in said if not one.isprintable() or INVISIBLE.match(one)} - set("\n\xa0"):
         faults.append(f"control characters {sorted(raw)} in the output")
     for word in (
         "Traceback (most recent",

@@ -27,7 +27,7 @@ from rich.table import Table
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.act import act
 from valueshare.population.agents import agent_table
-from valueshare.population.execution.cuda_graphs import GraphedStep
+from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.learn import learn
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, initial_state, make_population
@@ -122,7 +122,7 @@ def timed(row: Row, options: argparse.Namespace, device: torch.device) -> dict[s
     with in_form(row.form):
         began = time.perf_counter()
         if cuda:
-            step.capture()
+            capture_all([step], device)
         else:
             step()
         seconds = time.perf_counter() - began

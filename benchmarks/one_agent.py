@@ -67,7 +67,7 @@ class Population:
 
     def finished(self) -> np.ndarray:
         """Episodes, and the sum of their returns."""
-        return np.array([self.episodes.finished[0], self.episodes.returns_done[0]])
+        return np.array([self.episodes.episode_count[0], self.episodes.return_sum[0]])
 
 
 class Peer(peer.DQN):

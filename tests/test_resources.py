@@ -209,10 +209,11 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
         made = prepared(plan, launcher=LauncherOptions(workers=workers), **options)
         return made.lines[0].partition("not compiled (given)")[2]
 
-    assert named("Breakout-MinAtar") == ", 4 environment threads (4 cores)"
-    assert named("Breakout-MinAtar", workers=2) == ", 2 environment threads per process (4 cores)"
+    assert named("Breakout-MinAtar") == ", up to 4 environment threads (4 cores)"
+    assert named("Breakout-MinAtar", workers=2) == ", up to 2 environment threads per process (4 cores)"
     assert (
-        named("Breakout-MinAtar", threads=3, groups=2) == ", 3 environment threads (given), 2 groups of agents (given)"
+        named("Breakout-MinAtar", threads=3, groups=2)
+        == ", up to 3 environment threads (given), 2 groups of agents (given)"
     )
     assert named("CartPole-v1") == ""  # Gymnasium's are stepped in a loop
     assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 given, one per agent at most)"
@@ -221,7 +222,7 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     monkeypatch.setattr(resources, "suits_processes", lambda *_: True)  # 16 threads: 4 groups of 4
     monkeypatch.setattr(resources, "available_cores", lambda: 16)
     monkeypatch.setattr(local, "available_cores", lambda: 16)
-    words = "16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
+    words = "up to 16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
     assert named("Breakout-MinAtar") == f", {words}"
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 OTHER_OUT = "choose another --out (from Python: out=)"
 # Fillers, blanks that are no white space, and variation selectors: printable to Python, and not to be seen.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0000-\U000e01ef]"
 )
 MAX_LINE = 4_000  # characters of one line: a path of the system can be as long
 
@@ -68,7 +68,7 @@ def printable(text: str, limit: int = MAX_LINE) -> str:
 
 
 def _is_visible(text: str) -> bool:
-    return text.isprintable() and _INVISIBLE.search(text) is None
+    return text.isprintable() and INVISIBLE.search(text) is None
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -207,7 +207,7 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     if any(spec.backend in THREADED_BACKENDS for spec in specs):
         each = " per process" if workers > 1 else ""
         reason = "given" if execution.threads else pluralize(cores, "core")
-        words.append(f"{pluralize(threads, 'environment thread')}{each} ({reason})")
+        words.append(f"up to {pluralize(threads, 'environment thread')}{each} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)

@@ -74,15 +74,15 @@ BAD = {
     ),
     "the decay of RMSprop with Adam": (
         ["--rmsprop-decay", "0.9"],
-        "--rmsprop-decay 0.9: only rmsprop has it; add optimizer rmsprop, or leave --rmsprop-decay out",
+        "--rmsprop-decay 0.9: only rmsprop has it; set optimizer to rmsprop, or leave --rmsprop-decay out",
     ),
     "Adam's betas with RMSprop": (
         ["--optimizer", "rmsprop", "--adam-betas", "0.9", "0.99"],
-        "only adam has it; add optimizer adam, or leave --adam-betas out",
+        "only adam has it; set optimizer to adam, or leave --adam-betas out",
     ),
     "a loss of quantiles": (
         ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
-        "iqn, ib-iqn learn with the quantile Huber loss; leave",
+        "the loss of iqn, ib-iqn is the quantile Huber loss; leave",
     ),
     "k twice": (["--k", "1", "1"], "a value is there twice"),
     "k is not a number": (["--k", "many"], "--k"),

@@ -80,6 +80,8 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
     assert [zero.best("dqn").number, zero.best("dqn", k=0).number, zero.best("ib-dqn", k=0).number] == [0, 0, 0]
     with pytest.raises(InvalidInput, match=r"^algorithm = 'ppo': write one of ib-dqn, rdq, ib-iqn, dqn$"):
         zero.best("ppo")
+    with pytest.raises(InvalidInput, match=r"^dqn has no k = 4 in this run: write ib-dqn, or k = 0$"):
+        zero.best("dqn", k=4)
     plain = dataclasses.replace(zero, agents=zero.agents.with_columns(pl.col("algorithm").str.strip_prefix("ib-")))
     assert [plain.best("ib-dqn", k=0).number, plain.best("dqn", k=0).number] == [0, 0]
     two = dataclasses.replace(run, agents=run.agents.with_columns(env=pl.format("env-{}", pl.col("agent") % 2)))

@@ -110,6 +110,6 @@ def test_minatar_is_drawn_as_by_its_own_display() -> None:
 
 def test_a_gymnax_environment_without_images() -> None:
     rendered = make_rendered_env(environment_spec("CartPole-v1", "jax"))
-    assert (rendered.reset(0).image, rendered.problem) == (None, "environments of Gymnax have no images here")
+    assert (rendered.reset(0).image, rendered.problem) == (None, "Gymnax draws no images of it")
     assert rendered.step(1).image is None
     assert rendered.actions == ("left", "right")

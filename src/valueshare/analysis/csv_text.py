@@ -13,7 +13,7 @@ import polars as pl
 # With apostrophes in front too: so that taking off one is always the way back.
 _REMOVED = (
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e01ef]*"
 )
 _SIGN = r"[=+\-@\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20]"
 _FORMULA = rf"^'*([\t\r\n]|{_REMOVED}{_SIGN})"

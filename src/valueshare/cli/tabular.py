@@ -46,7 +46,7 @@ class SweepLauncher:
     """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
 
 
-LOCAL = SweepLauncher()
+LOCAL_SWEEP = SweepLauncher()
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SweepExecution:
     plan: Annotated[bool, in_group("execution")] = False
     """Print environments, k, step sizes, seeds, timesteps and folder, without running anything."""
     overwrite: Overwrite = False
-    launcher: Annotated[SweepLauncher, in_group("cluster", name="*")] = LOCAL
+    launcher: Annotated[SweepLauncher, in_group("cluster", name="*")] = LOCAL_SWEEP
 
 
 SweepArguments = Annotated[SweepExecution, Parameter(name="*")]

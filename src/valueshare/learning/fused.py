@@ -34,7 +34,7 @@ def is_supported(p: Tensor, m: Tensor, v: Tensor) -> bool:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def adam(
+def adam_kernel(
     first: int,
     last: int,
     p: Array,
@@ -64,7 +64,7 @@ def adam(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def rmsprop(
+def rmsprop_kernel(
     first: int,
     last: int,
     p: Array,
@@ -94,7 +94,7 @@ def rmsprop(
                 p[agent, i] -= alpha * gradient / np.sqrt(variance + epsilon)
 
 
-def run(
+def run_kernel(
     kernel: Callable[..., None], tensors: Sequence[Tensor], per_agent: Sequence[Tensor], numbers: Sequence[float]
 ) -> None:
     """Run a kernel in as many threads as PyTorch uses, on an equal share of the agents each."""

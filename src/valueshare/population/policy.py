@@ -121,9 +121,9 @@ class Policy:
             new_parents = make_parents(path)
         except OSError as error:
             raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise InvalidInput(f"{path} cannot be written: permission denied")
         try:
+            if not os.access(path if path.exists() else path.parent, os.W_OK):
+                raise InvalidInput(f"{path} cannot be written: permission denied")
             self._write_network(path)
         except BaseException:
             remove_empty(new_parents)

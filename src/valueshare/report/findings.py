@@ -69,12 +69,11 @@ class Comparison(NamedTuple):
 
     @property
     def difference_text(self) -> str:
-        """The difference, with at least as many decimals as the scores that it compares."""
+        """The difference, with at least as many decimals as the larger of the scores that it compares."""
         if self.difference is None:
             return "–"
-        shown = [format_number(value).partition(".")[2] for value in self.values or ()]
-        decimals = max((len(digits) for digits in shown if digits.isdecimal()), default=0)
-        return format_interval(self.difference, least_decimals=decimals)
+        digits = format_number(max(self.values, key=abs)).partition(".")[2] if self.values else ""
+        return format_interval(self.difference, least_decimals=len(digits) if digits.isdecimal() else 0)
 
     @property
     def fewest_seeds(self) -> int:

@@ -192,7 +192,7 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
             )
     if "loss" in settings and all(ALGORITHMS[name].is_quantile for name in algorithms):
         raise InvalidSetting(
-            f"loss = {settings['loss']}: {', '.join(algorithms)} learn with the quantile Huber loss; leave loss out"
+            f"loss = {settings['loss']}: the loss of {', '.join(algorithms)} is the quantile Huber loss; leave loss out"
         )
 
 
@@ -201,7 +201,9 @@ def _check_optimizer_reads(optimizers: Collection[str], settings: dict[str, Any]
     for name, reader in OPTIMIZER_SETTINGS.items():
         if name in settings and reader not in optimizers:
             shown = ", ".join(map(str, as_list(settings[name])))
-            raise InvalidSetting(f"{name} = {shown}: only {reader} has it; add optimizer {reader}, or leave {name} out")
+            raise InvalidSetting(
+                f"{name} = {shown}: only {reader} has it; set optimizer to {reader}, or leave {name} out"
+            )
 
 
 def _factory_name(network: NetworkFactory) -> str:

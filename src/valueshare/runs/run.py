@@ -183,6 +183,8 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
     there = agents["algorithm"].unique(maintain_order=True).to_list()
     if name not in there:
         plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
+        if name in plain:
+            raise InvalidInput(f"{name} has no k = {wanted['k']:g} in this run: write {other}, or k = 0")
         raise InvalidInput(f"algorithm = {algorithm!r}: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
     return {"algorithm": name, **wanted}
 

@@ -150,12 +150,12 @@ def open_plan(folder: Path) -> Plan:
         check_table(agents)
     except InvalidInput as error:
         raise _damaged_agents(folder, str(error)) from error
-    with damage_named(folder, "put it back, or start the run again"):
+    with damage_named(folder, "put it back, or start the run again in another folder"):
         return from_config(stored, agents)
 
 
 def _damaged_agents(folder: Path, reason: str) -> InvalidInput:
-    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again")
+    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again in another folder")
 
 
 def record_resume(folder: Path, command: str, used: UsedOptions) -> None:

@@ -146,7 +146,7 @@ class RenderedGrid:
             (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
         )
         self.colours = minatar_colours(spec.name) if minatar else None
-        self.problem = "" if minatar else "environments of Gymnax have no images here"
+        self.problem = "" if minatar else "Gymnax draws no images of it"
 
     def reset(self, key: int) -> RenderedStep:
         observation = self.environments.reset([key])[0]

@@ -20,9 +20,9 @@ const valueshare = (() => {
     sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
   // As analysis/csv_text.py: no name begins a spreadsheet's formula.
   const removed = "[\\s\\x00-\\x1f\\x7f-\\x9f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f" +
-    "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0]*";
+    "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\u{e0000}-\\u{e01ef}]*";
   const sign = "[=+\\-@\\ufe62\\ufe63\\ufe66\\ufe6b\\uff0b\\uff0d\\uff1d\\uff20]";
-  const formula = new RegExp(`^(?='*([\\t\\r\\n]|${removed}${sign}))`);
+  const formula = new RegExp(`^(?='*([\\t\\r\\n]|${removed}${sign}))`, "u");
   const quoted = (text) => `"${String(text).replace(formula, "'").replaceAll('"', '""')}"`;
   /* ---- colours: those of the figures, moved until they can be seen on the page ---- */
   const light = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
