@@ -51,6 +51,7 @@ from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
 RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
+RESTORE = "put it back, or start the run again in another folder"  # a damaged file
 
 
 class UsedOptions(NamedTuple):
@@ -150,12 +151,12 @@ def open_plan(folder: Path) -> Plan:
         check_table(agents)
     except InvalidInput as error:
         raise _damaged_agents(folder, str(error)) from error
-    with damage_named(folder, "put it back, or start the run again in another folder"):
+    with damage_named(folder, RESTORE):
         return from_config(stored, agents)
 
 
 def _damaged_agents(folder: Path, reason: str) -> InvalidInput:
-    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again in another folder")
+    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): {RESTORE}")
 
 
 def record_resume(folder: Path, command: str, used: UsedOptions) -> None:
