@@ -172,8 +172,8 @@ class Killed:
     def ends(self, command: Command) -> int | None:
         """How a command has ended by itself; with 0, or with 1 where a worker was killed."""
         ended = command.ended()
-        if ended.code == 2 and self.ray is not None and self.lost_worker and REFUSED.search(ended.err):
-            self.counts["refused"] += 1  # a node was killed before the run could begin
+        if ended.code == 2 and self.ray is not None and REFUSED.search(ended.err):
+            self.counts["refused"] += 1  # a node was killed, and Ray has not noticed it for some seconds
         elif ended.code != 0 and not (ended.code == 1 and self.lost_worker):
             self.faults.append(f"{command.words[0]} ended with {ended.code}: {ended.err[-600:]}")
             self.counts["exit codes"] += 1

@@ -119,8 +119,9 @@ class RayCluster:
         self._ask("kill")
 
     def workers(self) -> list[int]:
-        """Processes that run a population, or are about to."""
-        return [pid for pid, title in _titles() if title.startswith("ray::") and "IDLE" not in title]
+        """Processes that run a population, or are about to; not those that end a node when they end."""
+        others = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+        return [pid for pid, title in _titles() if title.startswith("ray::") and not title.startswith(others)]
 
     def stop(self) -> None:
         self._ask("stop")
