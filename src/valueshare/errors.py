@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 OTHER_OUT = "choose another --out (from Python: out=)"
-# Fillers, blanks that are no white space, and variation selectors: printable to Python, and not to be seen.
+# Fillers, blanks that are no white space, and variation selectors: printable to Python, but invisible.
 INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0000-\U000e01ef]"
 )
@@ -57,7 +57,7 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
 def printable(text: str, limit: int = MAX_LINE) -> str:
     """Text that a terminal shows as it is, in one line; of more than `limit` characters, the middle is left out.
 
-    Control characters, line breaks, marks that change the direction of text and characters that cannot be seen are
+    Control characters, line breaks, marks that change the direction of text and invisible characters are
     written as escapes, like \\x1b.
     """
     if _is_visible(text) and len(text) <= limit:

@@ -175,18 +175,18 @@ def _trimmed_means(
     for block in prange((resamples + BLOCK - 1) // BLOCK):
         start, counts = _draw_block(key, firsts, block, resamples)
         block_size = counts.shape[1]
-        seen, kept = np.empty(block_size, np.int16), np.empty(block_size, np.int16)
+        drawn, kept = np.empty(block_size, np.int16), np.empty(block_size, np.int16)
         total = np.empty(block_size)
         for cell in range(cells):
-            seen[:] = 0  # draws so far, from the smallest value up
+            drawn[:] = 0  # draws so far, from the smallest value up
             total[:] = 0.0
             for rank in range(n):
                 value, row = ranked[cell, rank], counts[order[cell, rank]]
                 # Two loops: 16-bit integers make wide vectors, as long as no float is among them.
                 for resample in range(block_size):
-                    before = seen[resample]
+                    before = drawn[resample]
                     after = np.int16(before + row[resample])
-                    seen[resample] = after
+                    drawn[resample] = after
                     # Of the draws before..after, how many lie within bottom..top.
                     kept[resample] = np.int16(min(max(after, bottom), top) - min(max(before, bottom), top))
                 for resample in range(block_size):

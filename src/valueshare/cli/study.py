@@ -11,8 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from valueshare.cli import arguments
-from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads
+from valueshare.cli.arguments import (
+    AgentGroups,
+    LauncherArguments,
+    Out,
+    Threads,
+    persistent_location,
+    writable_location,
+)
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
@@ -68,7 +74,7 @@ def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any
 
     launcher = running.launcher
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    location = arguments.persistent_location(out) if running.plan else arguments.writable_location(out)
+    location = persistent_location(out) if running.plan else writable_location(out)
     study_runs = _study_runs(study, location, launcher, planned=running.plan)
     chosen = {"scale": study.scale, "population_agents": launcher.population_agents or None, **options}
     command = command_line(f"reproduce {study.name}", {**chosen, "shard": launcher.shard})

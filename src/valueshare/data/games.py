@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 GAMES_FILE = "atari57_human_random.csv"
-_OLD_ID = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")  # of Gymnasium's past
+_OLD_ID = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")  # of older versions of Gymnasium
 
 
 class Game(NamedTuple):

@@ -33,8 +33,31 @@ def is_supported(p: Tensor, m: Tensor, v: Tensor) -> bool:
     return in_blocks and p.dtype in (torch.float32, torch.float64) and p.stride() == m.stride() == v.stride()
 
 
+def adam(
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    active: Tensor,
+    rate: Tensor,
+    eps_hat: Tensor,
+    *,
+    beta1: float,
+    beta2: float,
+) -> None:
+    """p -= rate·m / (sqrt(v) + eps_hat), without bias correction. Shapes: rate [P], eps_hat [P]."""
+    _run(_adam, (p, g, m, v), (active, rate, eps_hat), (1 - beta1, beta2, 1 - beta2))
+
+
+def rmsprop(
+    p: Tensor, g: Tensor, m: Tensor, v: Tensor, active: Tensor, step_size: Tensor, *, decay: float, epsilon: float
+) -> None:
+    """p -= step_size·g / sqrt(v - m² + epsilon). Shapes: step_size [P]."""
+    _run(_rmsprop, (p, g, m, v), (active, step_size), (decay, 1 - decay, epsilon))
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
-def adam_kernel(
+def _adam(
     first: int,
     last: int,
     p: Array,
@@ -48,10 +71,7 @@ def adam_kernel(
     beta2: Any,
     one_minus_beta2: Any,
 ) -> None:
-    """p -= rate·m / (sqrt(v) + eps_hat), without bias correction, for the agents `first` to `last - 1`.
-
-    Shapes: p, g, m, v [P, N], active, rate, eps_hat [P].
-    """
+    """Agents `first` to `last - 1` of [P, N]."""
     for agent in range(first, last):
         if active[agent]:
             alpha, epsilon = rate[agent], eps_hat[agent]
@@ -64,7 +84,7 @@ def adam_kernel(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def rmsprop_kernel(
+def _rmsprop(
     first: int,
     last: int,
     p: Array,
@@ -77,10 +97,7 @@ def rmsprop_kernel(
     one_minus_decay: Any,
     epsilon: Any,
 ) -> None:
-    """p -= step_size·g / sqrt(v - m² + epsilon), for the agents `first` to `last - 1`.
-
-    Shapes: p, g, m, v [P, N], active, step_size [P].
-    """
+    """Agents `first` to `last - 1` of [P, N]."""
     zero = epsilon - epsilon  # has the type of p
     for agent in range(first, last):
         if active[agent]:
@@ -94,7 +111,7 @@ def rmsprop_kernel(
                 p[agent, i] -= alpha * gradient / np.sqrt(variance + epsilon)
 
 
-def run_kernel(
+def _run(
     kernel: Callable[..., None], tensors: Sequence[Tensor], per_agent: Sequence[Tensor], numbers: Sequence[float]
 ) -> None:
     """Run a kernel in as many threads as PyTorch uses, on an equal share of the agents each."""

@@ -63,7 +63,7 @@ def adam_(
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
         if _use_fused(p, m, v):
-            fused.run_kernel(fused.adam_kernel, (p, g, m, v), (active, rate, eps_hat), (1 - beta1, beta2, 1 - beta2))
+            fused.adam(p, g, m, v, active, rate, eps_hat, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
         p.addcdiv_(m * per_agent(rate, p), v.sqrt().add_(per_agent(eps_hat, p)), value=-1.0)
@@ -89,7 +89,7 @@ def rmsprop_(
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
         if _use_fused(p, m, v):
-            fused.run_kernel(fused.rmsprop_kernel, (p, g, m, v), (active, step_size), (decay, 1 - decay, epsilon))
+            fused.rmsprop(p, g, m, v, active, step_size, decay=decay, epsilon=epsilon)
             continue
         _accumulate_(m, v, g, active, decay, decay)
         variance = torch.addcmul(v, m, m, value=-1.0).clamp_(min=0.0)  # rounding may end below 0

@@ -58,7 +58,7 @@ class PageUpdater:
         self.paths = check(paths)
         self.resamples = resamples
         self.fetch, self.replace_paths, self.limit, self.clips = fetch, replace_paths, limit, clips
-        self.seen = ""
+        self.shown_state = ""
         self.view = self._waiting("0", "Reading the records.")
 
     def follow(self, stop: Event) -> None:
@@ -84,11 +84,11 @@ class PageUpdater:
     def refresh(self) -> bool:
         """Build the page again if the runs' files have changed; returns whether they have.
 
-        A change counts as seen when its page is there: one that could not be built is tried again.
+        A change counts as shown when its page is there: one that could not be built is tried again.
         """
         self.fetch()
         now = fingerprint(self.paths)
-        if now == self.seen:
+        if now == self.shown_state:
             return False
         try:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
@@ -96,7 +96,7 @@ class PageUpdater:
             self.view = self._waiting(now, self.replace_paths(str(error)), "Waiting for the first records")
         else:
             self._build(results, now)
-        self.seen = now
+        self.shown_state = now
         return True
 
     def _build(self, results: Results, version: str) -> None:

@@ -62,7 +62,7 @@ class Copy:
     def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
-        self._seen: dict[str, tuple[int, str]] = {}  # versions of files at the URL when they were downloaded
+        self._pulled: dict[str, tuple[int, str]] = {}  # versions of files at the URL when they were downloaded
         self._due = 0.0
 
     @cached_property
@@ -86,11 +86,11 @@ class Copy:
             return
         for name, version in self.store.versions().items():
             if wanted(name) and _PLAIN.fullmatch(name):
-                path, seen = self.folder / name, self._seen.get(name, version)
-                is_same = path.is_file() and path.stat().st_size == version[0] and version == seen
+                path, pulled = self.folder / name, self._pulled.get(name, version)
+                is_same = path.is_file() and path.stat().st_size == version[0] and version == pulled
                 # A file that is gone by now was replaced by a later phase.
                 if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
-                    self._sent[name], self._seen[name] = _local_version(path), version
+                    self._sent[name], self._pulled[name] = _local_version(path), version
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
         """Upload new files: data first, then manifests, and the configuration last.
@@ -169,7 +169,7 @@ class Copy:
         self._due = now + PROGRESS_SECONDS
         with suppress(Unreachable):  # the next attempt may succeed
             for name, version in self.store.versions(PROGRESS).items():
-                if self._seen.get(name) == version or not _PROGRESS.fullmatch(name):
+                if self._pulled.get(name) == version or not _PROGRESS.fullmatch(name):
                     continue
                 population = Path(name).stem
                 before = read_progress(self.folder, population).phases
@@ -183,7 +183,7 @@ class Copy:
                     continue
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
                 atomic_write(self.folder / name, [text], synced=False)
-                self._seen[name] = version
+                self._pulled[name] = version
 
     def _get_phase(self, population: str, phase: int) -> bool:
         """Download the records of a phase, and its manifest if it is still there; False without records."""
