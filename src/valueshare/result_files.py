@@ -34,6 +34,10 @@ class Unreadable(InvalidInput):
     """The metadata of a file cannot be true."""
 
 
+class TooLarge(InvalidInput):
+    """Results have more than may be read, or than there is memory for."""
+
+
 class SizeLimit:
     """Bytes that all results together may have in memory; every file that is read uses some."""
 
@@ -49,14 +53,14 @@ class SizeLimit:
         many = "" if rows is None else f" ({rows:,} rows)"
         more = f" beside {format_bytes(before)} of other results" if before else ""
         if self._taken > self.limit:
-            raise InvalidInput(
+            raise TooLarge(
                 f"{file} would take {format_bytes(count)} of memory{many}{more}, and at most "
                 f"{format_bytes(self.limit)} are read: write {OPTION} {_round_up_size(self._taken)}"
             )
         free = free_bytes()
         needed = COPIES * self._taken - before  # those before are held once already
         if free is not None and needed > free:
-            raise InvalidInput(
+            raise TooLarge(
                 f"{file} needs about {format_bytes(needed)} of memory{many}{more}, and {format_bytes(free)} are "
                 "free: free some, or give fewer results"
             )

@@ -114,7 +114,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     each_once = dict.fromkeys(note for some in all_notes for note in some)
     notes = tuple(merged_notes(each_once, data.variants, one_seed=verdict.has_one_seed and not chosen))
     # Folders by their short names, as in the page: full paths are private.
-    short = short_names([source.path for source in results.about])
+    short = short_names(results.paths)
     return Report(
         drawn,
         lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from run_configs import write_config
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
+from valueshare.report.notes import short_names, shortened
 from valueshare.report.page.live import PageUpdater
 from valueshare.schema import FORMAT, body_checksum
 
@@ -327,6 +329,28 @@ def test_a_tabular_study_is_shown_by_report_alone(tmp_path: Path) -> None:
         (shard / "config.json").write_text(f'{{"kind": "tabular", "shard": "{number}/2"}}')
     which = f"{tmp_path} holds tabular studies (a study, in shards), each with its own report"
     assert refused(tmp_path) == f"{which}: valueshare report '{study}'"
+
+
+def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for name in ("begun", "damaged", "sound"):
+        run_folder(runs / name, steps=10)
+    for file in (runs / "begun" / "records").iterdir():
+        file.unlink()
+    (runs / "damaged" / "agents.parquet").write_bytes(b"PAR1")
+    results = read_results(runs)
+    assert [source.path for source in results.about] == [str(runs / "sound")]
+    assert results.left_out == (str(runs / "begun"), str(runs / "damaged"))
+    begun, damaged = results.notes
+    assert begun == f"{runs / 'begun'} is left out: {runs / 'begun' / 'records'} holds no records: train first"
+    assert damaged.startswith(f"{runs / 'damaged'} is left out: {runs / 'damaged' / 'agents.parquet'} ")
+    (note,) = shortened([begun], short_names(results.paths))  # pages go to other people
+    assert note == "begun is left out: begun/records holds no records: train first"
+    assert "damaged/agents.parquet" in refused(runs / "sound", runs / "damaged")  # it is named
+    with pytest.raises(InvalidInput, match="--max-result-size"):
+        read_results(runs, max_result_size=100)
+    shutil.rmtree(runs / "sound")
+    assert refused(runs) == f"{runs / 'begun' / 'records'} holds no records: train first"
 
 
 def test_run_folders_that_are_none(tmp_path: Path) -> None:

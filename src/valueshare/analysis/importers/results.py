@@ -18,7 +18,7 @@ from valueshare.analysis.importers.formats import (
 )
 from valueshare.analysis.tidy import RUN_COLUMNS, group_label, shorten_list
 from valueshare.errors import InvalidInput
-from valueshare.result_files import SizeLimit
+from valueshare.result_files import SizeLimit, TooLarge
 from valueshare.schema import CONFIG, read_config
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
@@ -57,6 +57,12 @@ class Results(NamedTuple):
     table: pl.DataFrame
     notes: tuple[str, ...]
     about: tuple[Source, ...]
+    left_out: tuple[str, ...] = ()  # paths that could not be read, as in the notes
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file or folder of results, read or not."""
+        return [*(source.path for source in self.about), *self.left_out]
 
 
 def read_results(
@@ -72,17 +78,28 @@ def read_results(
     score`, and `k`, `optimizer` and other metrics where there are any); PFRL's `scores.txt`; Stable-Baselines3's
     `evaluations.npz`, without pickle. `metric` must be there. Sizes are read from the files' metadata first; more than
     `max_result_size` (bytes, or a size like "4GB"; None: 2 GB) is refused. An agent with the same settings and seed in
-    two of them is refused too, unless agents may be `repeated`: their column `source` tells them apart.
+    two of them is refused too, unless agents may be `repeated`: their column `source` tells them apart. Of a folder
+    that holds several, those that cannot be read are left out with a note.
     """
     limit = SizeLimit(max_result_size)
     named_paths = [paths] if isinstance(paths, str | Path) else list(paths)
-    sources = list(dict.fromkeys(source for path in named_paths for source in _sources(Path(path))))
+    sources = dict[Path, Path]()  # and the path that holds each
+    for named in map(Path, named_paths):
+        for source in _sources(named):
+            sources.setdefault(source, named)
     if not sources:
         raise InvalidInput("no results are given: name run folders or files")
-    tables, notes, about, first_agent = [], _not_read(map(Path, named_paths), sources), list[Source](), 0
-    for path in sources:
+    tables, notes, about, first_agent = [], _not_read(map(Path, named_paths), list(sources)), list[Source](), 0
+    left_out: dict[str, InvalidInput] = {}
+    for path, named in sources.items():
         reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
-        imported = reader(path, limit)
+        try:
+            imported = reader(path, limit)
+        except InvalidInput as error:
+            if path == named or isinstance(error, TooLarge):
+                raise
+            left_out[str(path)] = error
+            continue
         if metric not in imported.table.columns:
             known = ", ".join(imported.table.columns)
             raise InvalidInput(f"{path} has no metric {metric!r}: choose one of {known}")
@@ -92,17 +109,20 @@ def read_results(
         notes += [rule for rule in imported.rules if rule not in notes]
         runs = table["agent"].n_unique()
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
+    if not tables:
+        raise next(iter(left_out.values()))
+    notes += [f"{path} is left out: {error}" for path, error in left_out.items()]
     _one_protocol(about)
     shards = _shards(about)
     table = pl.concat(tables, how="diagonal_relaxed")
     _each_once(table, repeated=repeated)
     notes += [*_other_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
     if table[metric].is_null().all():
-        names = str(sources[0]) if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+        names = about[0].path if len(about) == 1 else f"{about[0].path} and {len(about) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in table.columns]
     rest = [name for name in table.columns if name not in order]
-    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
+    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about), tuple(left_out))
 
 
 def _sources(path: Path) -> list[Path]:

@@ -66,7 +66,7 @@ def results_page(
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     merged = merged_notes(notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
-    names = short_names([source.path for source in results.about])
+    names = short_names(results.paths)
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
     rows = findings(compared, first) if _is_conclusive(verdict, chosen) else []
