@@ -217,6 +217,9 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     )
     assert named("CartPole-v1") == ""  # Gymnasium's are stepped in a loop
     assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 given, one per agent at most)"
+    # 8 agents are evaluated in 10 environments each.
+    most = "up to 80 environment threads (1000000 given, one per environment at most)"
+    assert named("Breakout-MinAtar", threads=1_000_000) == f", {most}"
     with pytest.raises(InvalidInput, match="threads"):
         named("Breakout-MinAtar", threads="two")
     monkeypatch.setattr(resources, "suits_processes", lambda *_: True)  # 16 threads: 4 groups of 4
@@ -309,5 +312,8 @@ def test_hints_name_what_changes_results(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     assert resources._hints(make_plan("CartPole-v1", device="cuda", tf32=True)) == []
     assert resources._hints(make_plan("CartPole-v1", device="cpu")) == []
+    assert resources._hints(make_plan("CartPole-v1", device="cpu", tf32=True)) == [
+        "note: --tf32 acts on CUDA devices only, and changes nothing on cpu"
+    ]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert resources._hints(plan) == []

@@ -16,6 +16,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.engine import asynchronous_groups, suits_processes
+from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
 from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
@@ -204,10 +205,13 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
     words = []
-    if any(spec.backend in THREADED_BACKENDS for spec in specs):
+    if threaded := [spec for spec in specs if spec.backend in THREADED_BACKENDS]:
         each = " per process" if workers > 1 else ""
-        reason = "given" if execution.threads else pluralize(cores, "core")
-        words.append(f"up to {pluralize(threads, 'environment thread')}{each} ({reason})")
+        most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
+        count, reason = threads, "given" if execution.threads else pluralize(cores, "core")
+        if execution.threads and threads > most:
+            count, reason = most, f"{threads} given, one per environment at most"
+        words.append(f"up to {pluralize(count, 'environment thread')}{each} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)
@@ -244,7 +248,9 @@ def _has_cuda() -> bool:
 
 
 def _hints(plan: Plan) -> list[str]:
-    """Settings that change results and would pay here, in one line."""
+    """A note on TensorFloat-32 where it has no effect; settings that change results and would pay here, in one line."""
+    if plan.device == "cpu" and any(settings.tf32 for settings in plan.settings.values()):
+        return ["note: --tf32 acts on CUDA devices only, and changes nothing on cpu"]
     if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
         return []
     hints, settings = [], plan.settings.values()

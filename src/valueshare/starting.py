@@ -91,8 +91,11 @@ def _can_resume(plan: Plan, location: Location, execution: ExecutionOptions) -> 
 def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = ()) -> Iterator[str]:
     """Every setting of a plan, the memory it needs, and how long it will take if that is known.
 
-    A plan that does not fit is refused after its lines. Nothing is written.
+    Callbacks and logs that cannot be used are refused; a plan that does not fit is refused after its lines. Nothing is
+    written.
     """
+    execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
+    _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
         launch_plan = prepare_launch(plan, execution, cluster, try_compile=False)
         lines = [*plan_listing(launch_plan.plan, launch_plan.resources.workers.value), "", *about, *launch_plan.lines]
@@ -105,6 +108,12 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
+
+
+def _check_logs(execution: ExecutionOptions) -> None:
+    """Refuse logs whose libraries are not installed."""
+    for target in execution.log:
+        (require_tensorboard if target == "tensorboard" else require_wandb)()
 
 
 def check_device(plan: Plan, launcher: LauncherOptions) -> None:
@@ -235,8 +244,7 @@ def _choose_resources(
 
     Lines `about` the settings are printed too.
     """
-    for target in execution.log:
-        (require_tensorboard if target == "tensorboard" else require_wandb)()
+    _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(copy.folder) if resuming else 0
         launch_plan = prepare_launch(plan, execution, cluster, copy.location, resuming=resuming, stored_workers=workers)

@@ -185,6 +185,7 @@ def test_workers_and_what_is_no_callback_are_refused(
         code, out, err = cli(*words(tmp_path / "run", "--callback", wrong))
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert line in err
+        assert tuple(cli(*words(tmp_path / "run", "--callback", wrong, "--plan"))) == (2, "", err)
     code, _, err = cli(*words(tmp_path / "run", "--callback", "own_callbacks:log", "--workers", 2))
     assert (code, err.count("\n")) == (2, 1)
     assert (

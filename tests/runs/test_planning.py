@@ -71,6 +71,13 @@ def test_where_the_settings_come_from(env: str | list[str], lines: list[str]) ->
     assert about_settings(make_plan(env, seeds=1, eval_episode_limit=100), env) == lines
 
 
+def test_epsilon_that_rises_is_noted() -> None:
+    note = "note: --epsilon-end is above --epsilon-start: epsilon rises, so agents explore more and more"
+    for end, steps, noted in (([0.05, 0.5], 10, [note]), (0.1, 10, []), (0.5, 0, [])):  # 0 steps: 0.5 from the start
+        plan = make_plan("CartPole-v1", seeds=1, epsilon_start=0.1, epsilon_end=end, epsilon_steps=steps)
+        assert about_settings(plan, "CartPole-v1")[1:] == noted
+
+
 def test_a_population_that_is_split_is_one_population() -> None:
     made = make_plan("CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 1], seeds=2, steps=10)
     first = plan_summary(made)[0]

@@ -16,7 +16,6 @@ from valueshare.cli.arguments import (
     LauncherArguments,
     Out,
     Threads,
-    persistent_location,
     writable_location,
 )
 from valueshare.cli.report import print_written
@@ -74,7 +73,7 @@ def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any
 
     launcher = running.launcher
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    location = persistent_location(out) if running.plan else writable_location(out)
+    location = writable_location(out)
     study_runs = _study_runs(study, location, launcher, planned=running.plan)
     chosen = {"scale": study.scale, "population_agents": launcher.population_agents or None, **options}
     command = command_line(f"reproduce {study.name}", {**chosen, "shard": launcher.shard})

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import Out, Overwrite, persistent_location, writable_location
+from valueshare.cli.arguments import Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line
 from valueshare.experiments.studies import (
@@ -116,7 +116,7 @@ def _run(studies: Sequence[TabularStudy], given: str, command: str, running: Swe
     from valueshare.runs.directory import holds, remove_staging_folders, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
-    location = persistent_location(given) if running.plan else writable_location(given)
+    location = writable_location(given)
     launcher = LauncherOptions(**asdict(running.launcher))
     shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))

@@ -98,7 +98,7 @@ def train(
         explicit_backend = None if backend == "auto" else backend
         run_plan = make_plan(env, algorithm, device=device, compiled=compile, backend=explicit_backend, **overrides)
         chosen = default_folder(run_plan) if out is None else out
-        location = persistent_location(chosen) if plan else writable_location(chosen)
+        location = writable_location(chosen)
         about = about_settings(run_plan, env)
         run_plan, folder = shard_plan(run_plan, launcher.selected_shard), starting.shard_location(location, launcher)
         execution = ExecutionOptions(

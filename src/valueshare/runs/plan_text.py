@@ -28,8 +28,8 @@ def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if same_label[0].settings.never_learns:
             lines.append(
-                f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
-                f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
+                f"note: {label}: nothing is learned in {steps}; with these --learning-starts and "
+                f"--update-interval the first update is after step {same_label[0].settings.first_update:,}"
             )
     agents = pluralize(plan.agents.height, "agent")
     in_all = pluralize(sum(spec.agent_steps for spec in specs), "agent-step")
@@ -37,7 +37,10 @@ def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
 
 
 def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
-    """Where the settings of `train` come from: presets, and protocols of games that are given by Gymnasium's ids."""
+    """Where the settings of `train` come from: presets, and protocols of games that are given by Gymnasium's ids.
+
+    A note says where epsilon rises.
+    """
     presets = ", ".join(dict.fromkeys(map(preset_text, plan.settings)))
     names: list[str] = [env] if isinstance(env, str) else list(env)
     ids = [name for name in names if is_atari(name) and "-v" in name]
@@ -47,6 +50,9 @@ def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
         "not by the settings of that id; others: --atari-protocol"
         for name, game in games.items()
     ]
+    epsilon_rises = (pl.col("epsilon_end") > pl.col("epsilon_start")) & (pl.col("epsilon_steps") > 0)
+    if plan.agents.select(epsilon_rises.any()).item():
+        notes.append("note: --epsilon-end is above --epsilon-start: epsilon rises, so agents explore more and more")
     return [f"settings: {presets}", *notes]
 
 
