@@ -196,7 +196,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
         (["--agents", "0"], "agents = 0"),
         (["--agents", "1"], "halves needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),
-        (["--raw-seconds", "-1"], "raw_seconds = -1"),
+        (["--raw-seconds", "-1"], "--raw-seconds -1"),
         (
             [w for part in PARTS for w in (f"--{part}-seconds", "0")],
             "nothing is left to measure",

@@ -199,7 +199,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("reproduce lunarlander --eval-episodes 0", r"eval-episodes = 0: write a number >= 1"),
         ("tran --env CartPole-v1", r"there is no command 'tran': did you mean train\?"),
         ("bnech population", r"there is no command 'bnech': did you mean bench population\?"),
-        ("train --env A --sede 3", r"train has no option --sede: did you mean --seeds or .*\?"),
+        ("train --env A --sede 3", r"train has no option --sede: did you mean --seeds\?"),
         ("train --env A -- --plan", r"options are not read after --: write --plan before it"),
         (
             "reproduce atari-57",
@@ -211,13 +211,21 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
             r"--env is missing, and train has no option --evn: .* mean --env.*\?",
         ),
         ("train --evn=A --eval_interval 3", r"train has no option --evn: did you mean --env.*\?"),
-        ("train --eval_interval 3", r"--env is missing: valueshare train --help says what it is"),
+        (
+            "train --eval_interval 3",
+            r"--env is missing: write it, like --env CartPole-v1; valueshare train --help says what it is",
+        ),
         ("play x --agnet 3 --video a.mp4", r"play has no option --agnet: did you mean --agent\?"),
         ("play --agnet 3", r"play has no option --agnet: did you mean --agent\?"),
-        ("play --agent 3 --video a.mp4", r"RUN is missing: valueshare play --help says what it is"),
+        (
+            "play --agent 3 --video a.mp4",
+            r"RUN is missing: write it, like runs/CartPole-v1-ib-dqn; valueshare play --help",
+        ),
+        ("play x", r"--agent is missing: write it, like --agent 0; valueshare play --help says what it is"),
         ("bench population --agnets 3", r"bench population has no .*: did you mean --agents\?"),
         ("train --env A --qqq 3", r"train has no option --qqq: valueshare train --help has all"),
-        ("train --env A --sede", r"train has no option --sede: did you mean --seeds or .*\?"),
+        ("train --env A --foo", r"train has no option --foo: valueshare train --help has all"),
+        ("train --env A --sede", r"train has no option --sede: did you mean --seeds\?"),
         (
             "resume x --batch-size=16",
             r"a run resumes with its own settings: leave out --batch-size",
@@ -230,7 +238,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --hidden 8 x", r"--hidden: cannot read 'x': write a whole number"),
         ("train --env A --compile yes", r"train takes no 'yes': write --compile or --no-compile"),
         ("train --env A --no-compile yes --k 1", r"train takes no 'yes': write --compile or --no-compile"),
-        ("train --env A --plan x", r"train takes no 'x': write --plan alone"),
+        ("train --env A --plan x", r"train takes no 'x': leave it out, as --plan takes no value"),
         ("train --env A --tensorboard", r"train has no option --tensorboard: it is called --log here"),
         ("train --env A --k x", r"--k: cannot read 'x': write a number or n"),
         ("train --env A --tf32=x", r"--tf32: cannot read 'x': write True or False"),
@@ -265,6 +273,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
         ("tabular --k inf", r"k = inf: .*finite number >= 0"),
         ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
+        ("train --env A --env A", r"--env is given twice: write --env A$"),
+        ("tabular --seeds 2 --seeds=3", r"--seeds is given twice: write it once$"),
+        ("train --env A --tf32 --no-tf32", r"--tf32 is given twice: write it once$"),
+        ("watch x --no-clips --no-clips", r"--no-clips is given twice: write it once$"),
+        ("train --env A --adam-betas 0 0 --adam-betas 0 0", r"--adam-betas is given twice: write it once$"),
+        ("train --env A --discount 1.5", r"discount = 1\.5: write a number >= 0 and <= 1$"),
+        ("train --env CartPole-v1 --first-seed -1", r"--first-seed -1: seeds are whole numbers from 0$"),
+        ("train --env A --ray-cpus 2", r"--ray-cpus is for a cluster: add --launcher ray, or leave it out$"),
         ("tabular --k 0 0", r"k 0 is given twice: write each value once"),
         ("tabular --step-size", r"no step size is given"),
         ("tabular --step-size nan", r"step size nan: it lies in \(0, 1\]"),
@@ -273,7 +289,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --steps 0", r"steps = 0: at least 1 timestep"),
         ("tabular --regimes 9000", r"--regimes holds a number outside 1 to 5000"),
         ("tabular --epsilon 2", r"epsilon = 2: a probability"),
-        ("tabular --step-size-power -1", r"step_size_power = -1: it lies in \[0, 1\]"),
+        ("tabular --step-size-power -1", r"--step-size-power -1: it lies in \[0, 1\]"),
         ("tabular --discount 1.01", r"discount = 1\.01: it lies in \[0, 1\]"),
         ("tabular --step-reward nan", r"step-reward = nan: write a finite number"),
         ("tabular --env Taxi-v4 --step-reward -1", r"--step-reward is for the gridworld"),
@@ -347,6 +363,14 @@ def test_places_that_cannot_be_written(
     assert ended.value.code == 2
     assert re.fullmatch(rf"valueshare: .*{message}.*\n", capfd.readouterr().err)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["train --env CartPole-v1 --steps 1000 --seeds 1", "tabular", "reproduce lunarlander --scale smoke"]
+)
+def test_a_plan_for_a_place_that_cannot_be_written(command: str, cli: Cli) -> None:
+    message = "valueshare: cannot write to /proc/nope: no folder can be made there; choose another --out\n"
+    assert tuple(cli(*command.split(), "--plan", "--out", "/proc/nope")) == (2, "", message)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="needs to become another user")
@@ -561,6 +585,9 @@ def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
         ("set eval_episode_limit, or", "set --eval-episode-limit, or"),
         ("clip_rewards = False: these", "--no-clip-rewards: these"),
         ("my_step_size, steps = 0", "my_step_size, steps = 0"),
+        ("runs/step_size holds a run (step_size is 1", "runs/step_size holds a run (--step-size is 1"),
+        ("first_seed = -1: seeds", "--first-seed -1: seeds"),
+        ("population_agents = -1: write", "--population-agents -1: write"),
     ],
 )
 def test_messages_name_options(text: str, shown: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from cyclopts import App, Argument, ArgumentCollection, Group
 
 from valueshare.cli import COMMANDS, main, make_app
+from valueshare.cli.messages import EXAMPLES
 from valueshare.option_groups import GROUPS
 from valueshare.population.other_names import OTHER_NAMES
 
@@ -30,6 +31,11 @@ def test_the_help_begins_with_what_is_used_most(capsys: pytest.CaptureFixture[st
     main(["--help"])
     listed = re.findall(r"│ ([a-z][a-z-]+) ", capsys.readouterr().out)
     assert listed[:8] == ["train", "report", "watch", "play", "resume", "extend", "evaluate", "best"]
+
+
+def test_every_required_argument_has_an_example() -> None:
+    required = {argument.name for command in COMMANDS for argument in arguments(command) if argument.required}
+    assert required == set(EXAMPLES)
 
 
 def form(argument: Argument) -> str:

@@ -95,7 +95,7 @@ def test_an_option_of_another_library_is_named_as_ours(
         ("tabular --env FrozenLake-v1 Taxi-v4", "tabular takes no 'Taxi-v4': --env takes one value"),
         ("train --env CartPole-v1 --seeds 3 3", "train takes no '3': --seeds takes one value"),
         ("train --env A --seeds 3 4 --steps 4", "train takes no '4': --seeds takes one value"),
-        ("train --env A --plan 3 --steps 3", "train takes no '3': write --plan alone"),
+        ("train --env A --plan 3 --steps 3", "train takes no '3': leave it out, as --plan takes no value"),
         ("reproduce atari57 Pong", "reproduce atari57 takes no 'Pong': write --env Pong"),
         (
             "tabular --env a/B-v0",

@@ -110,12 +110,14 @@ def _check_range(declared: Setting, value: float) -> None:
     high = min(declared.maximum, MAX_COUNT) if declared.item is int else declared.maximum
     if low <= value <= high and above < value < below:
         return
+    lower = f">= {low:g}" if low > above else f"> {above:g}"
+    upper = f"<= {high:,}" if high < below else f"< {below:g}"
     if isinstance(value, float) and not math.isfinite(value):
         wanted = "finite number"
-    elif value < low or value <= above:
-        wanted = f"number >= {low:g}" if low > above else f"number > {above:g}"
+    elif math.isfinite(max(low, above)) and math.isfinite(min(declared.maximum, below)):
+        wanted = f"number {lower} and {upper}"
     else:
-        wanted = f"number <= {high:,}" if high < below else f"number < {below:g}"
+        wanted = f"number {lower if value < low or value <= above else upper}"
     raise InvalidSetting(f"{declared.name} = {value}: write a {wanted}")
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import pytest
+from command_words import replace_options
 from page_snippets import PAGES, ROOT, Snippet, page_name, snippets
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
@@ -113,7 +114,7 @@ def run_command(snippet: Snippet, cli: Cli, *, slow: bool) -> None:
     if how == "parse" or (how == "slow" and not slow):
         return
     more = shlex.split(options) + (["--plan"] if how == "plan" and "--plan" not in given else [])
-    ended = cli(*given, *more)
+    ended = cli(*replace_options(given, *more))
     does_not_fit = how == "plan" and ended.code == 2 and re.search(r"memory|fit", ended.err)
     assert ended.code == 0 or does_not_fit, f"{snippet}: {ended.err}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from command_words import replace_options
 from undrawn import undrawn
 
 from valueshare import host_memory
@@ -336,7 +337,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
         (["--groups", "-1"], "groups = -1: write at least 1"),
         (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
-        (["--population-agents", "-1"], "population-agents = -1"),
+        (["--population-agents", "-1"], "--population-agents -1"),
         (["--seeds", "-1"], "seeds = -1"),
         (["--seeds", "0"], "seeds = 0: write a number >= 1"),
         (["--steps", "0"], ": steps = 0: write a number >= 1"),
@@ -351,7 +352,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
 )
 def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
     out = tmp_path / "study"
-    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", *replace_options(["--out", out], *words))
     assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
     assert message in err
 

@@ -208,11 +208,11 @@ def test_a_folder_that_is_there_is_refused(
     assert "holds this run, finished" in err
     code, _, err = cli(*small[:-1], "50", "--out", uninterrupted)
     assert (code, err.count("\n")) == (2, 1)
-    assert "target_update_interval of CartPole-v1 is 40 there and 50 here" in err
+    assert "--target-update-interval of CartPole-v1 is 40 there and 50 here" in err
     code, _, err = cli(*small, "--first-seed", "7", "--out", uninterrupted)
     assert "(seed is 0 to 1 there and 7 to 8 here): choose another --out" in err
     code, _, err = cli(*small, "--step-size", "0.1", "--out", uninterrupted)
-    assert "(step_size is 0.0025 there and 0.1 here)" in err
+    assert "(--step-size is 0.0025 there and 0.1 here)" in err
     (tmp_path / "note.txt").write_text("mine")
     code, _, err = cli(*small, "--out", tmp_path)
     assert (code, err.count("\n")) == (2, 1)

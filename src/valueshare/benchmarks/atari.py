@@ -31,7 +31,7 @@ from valueshare.benchmarks.training_loop import (
 from valueshare.envs import atari_game, atari_protocol
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
 from valueshare.population.agents import agent_table, concat_agents
@@ -153,7 +153,7 @@ def _check(bench: AtariBench, threads: int | None) -> None:
         atari_game(game)
     for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
         if not 0 <= getattr(bench, name) < float("inf"):
-            raise InvalidInput(f"{name} = {getattr(bench, name)}: write a finite number >= 0")
+            raise InvalidSetting(f"{name} = {getattr(bench, name)}: write a finite number >= 0")
     if not (bench.raw_seconds or bench.plain_seconds or bench.measured_loops):
         raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
     if not bench.loops:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
@@ -63,9 +64,15 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
-_AFTER_TRAINING = ("episode_limit", "seeds_from")  # of `evaluate` and `play`
-_NAMES = "|".join(name for name in (*SETTINGS, *_AFTER_TRAINING) if "_" in name)
-_SETTING = re.compile(rf"\b(?P<name>{_NAMES})\b(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?")
+# Arguments besides the settings and those of launchers: seeds, and those of `evaluate`, `tabular` and `bench atari`.
+_OTHERS = ("first_seed", "episode_limit", "seeds_from", "step_size_power")
+_SECONDS = ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds")
+_LAUNCHER = (declared.name for declared in fields(LauncherOptions))
+_NAMES = "|".join(name for name in (*SETTINGS, *_LAUNCHER, *_OTHERS, *_SECONDS) if "_" in name)
+# Not within a path.
+_SETTING = re.compile(
+    rf"(?<![\w/.-])(?P<name>{_NAMES})(?![\w/.-])(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?"
+)
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 

@@ -12,6 +12,7 @@ from cyclopts import (
     CoercionError,
     CycloptsError,
     MissingArgumentError,
+    RepeatArgumentError,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
@@ -24,6 +25,15 @@ from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
 KEPT = {"resume": "resumes", "extend": "is extended"}
+# A value of each argument that some command requires.
+EXAMPLES = {
+    "--agent": "--agent 0",
+    "--env": "--env CartPole-v1",
+    "--steps": "--steps 100k",
+    "--video": "--video agent.mp4",
+    "RUN": "runs/CartPole-v1-ib-dqn",
+    "RUNS": "runs/CartPole-v1-ib-dqn",
+}
 
 
 def message(error: CycloptsError, commands: Sequence[str]) -> str:
@@ -47,7 +57,10 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
                 option = word.partition("=")[0].replace("_", "-")
                 if option.startswith("--") and option not in options:
                     return f"{name} is missing, and {_no_option(command, option, options)}"
-            return f"{name} is missing: valueshare {command} --help says what it is"
+            return f"{name} is missing: write it, like {EXAMPLES[name]}; valueshare {command} --help says what it is"
+        case RepeatArgumentError(token=token):
+            switch = _positive(str(token.keyword))
+            return f"{switch if switch in options else token.keyword} is given twice: write it once"
         case CoercionError(msg=str() as text):
             return text
         case CoercionError(argument=argument, token=token) if argument is not None:
@@ -72,16 +85,21 @@ def _is_switch(argument: Argument) -> bool:
     return argument.token_count()[0] == 0 or any(name.startswith("--no-") for name in argument.names)
 
 
+def _positive(option: str) -> str:
+    """--X for --no-X."""
+    return f"--{option.removeprefix('--').removeprefix('no-')}"
+
+
 def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
     words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
     is_value = [before in valued for before in ["", *words]]
     place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
     before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
-    switch = f"--{before.removeprefix('--').removeprefix('no-')}"
+    switch = _positive(before)
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
-        return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
+        return f"write {switch} or {negative}" if negative in options else f"leave it out, as {switch} takes no value"
     if earlier in valued:
         return f"{earlier} takes one value"
     is_first = before == command.rpartition(" ")[2]
@@ -114,7 +132,8 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
         return f"{refusal}: {_as_option(of_train)} is an option of train; {all_of_them}"
-    near = "" if advice else suggestion(option, options, 2)
+    names = {_as_name(known): known for known in options}  # the dashes that all have do not make them similar
+    near = "" if advice else suggestion(name, names, 2)
     return f"{refusal}: {near or all_of_them}"
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float
@@ -98,10 +98,10 @@ def check_seeds(count: int) -> None:
 def seed_range(first_seed: int, count: int) -> range:
     """`count` seeds from the first one on; refused where one of them is no seed."""
     if first_seed < 0:
-        raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
+        raise InvalidSetting(f"first_seed = {first_seed}: seeds are whole numbers from 0")
     largest = MAX_SEED - count + 1
     if first_seed > largest:
-        raise InvalidInput(f"first_seed = {first_seed}: write at most {largest}, with {pluralize(count, 'seed')}")
+        raise InvalidSetting(f"first_seed = {first_seed}: write at most {largest}, with {pluralize(count, 'seed')}")
     return range(first_seed, first_seed + count)
 
 

@@ -150,7 +150,8 @@ class TrainingSettings:
         if self.eval_interval % self.checkpoint_interval:
             raise InvalidSetting(
                 f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
-                f"{self.checkpoint_interval}: evaluations happen at the end of phases"
+                f"{self.checkpoint_interval}, and evaluations happen at checkpoints: write checkpoint_interval = "
+                f"{self.eval_interval}, or a divisor of it"
             )
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.files import refuse_link
 from valueshare.option_groups import in_group
 from valueshare.runs.storage.locations import Location
@@ -53,7 +53,7 @@ class LauncherOptions:
         if self.launcher not in ("local", "ray"):
             raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
         for name in ("workers", "ray_cpus", "ray_retries", "population_agents"):
-            as_count(name.replace("_", "-"), getattr(self, name), minimum=0)
+            as_count(name, getattr(self, name), minimum=0)
         if not isinstance(self.shard, str):
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
         if self.workers > 1 and self.launcher != "local":
@@ -61,12 +61,11 @@ class LauncherOptions:
                 f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
                 "task already; leave it out"
             )
-        if not (0 < as_float("ray-gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
-            raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
+        if not (0 < as_float("ray_gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
+            raise InvalidSetting(f"ray_gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
         for field in fields(self) if self.launcher == "local" else ():
             if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
-                name = field.name.replace("_", "-")
-                raise InvalidInput(f"{name} is for a cluster: add --launcher ray, or leave it out")
+                raise InvalidSetting(f"{field.name} is for a cluster: add --launcher ray, or leave it out")
         _ = self.selected_shard
 
     @property

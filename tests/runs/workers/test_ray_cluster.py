@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_words import replace_options
 
 import valueshare
 from valueshare import starting
@@ -242,8 +243,9 @@ def test_a_run_at_an_address_is_extended(
     """The driver reads the phase that is run again, instead of its copy of the shorter run."""
     schedules = ("--step-size-schedule", "constant", "--epsilon-start", "0.1", "--replay-capacity", "5000")
     whole, there = tmp_path / "whole", tmp_path / "there"
-    assert cli(*LONG, *schedules, "--steps", "600", "--out", whole)[0] == 0
-    assert cli(*LONG, *schedules, "--steps", "400", *on_ray, "--out", f"local://{there}")[0] == 0
+    assert cli(*replace_options(LONG, *schedules, "--steps", "600"), "--out", whole)[0] == 0
+    shorter = replace_options(LONG, *schedules, "--steps", "400")
+    assert cli(*shorter, *on_ray, "--out", f"local://{there}")[0] == 0
     code, out, err = cli("extend", f"local://{there}", "--steps", "600", *on_ray)
     assert (code, err) == (0, "")
     assert "at step 600: " in out
@@ -365,20 +367,20 @@ def test_the_tabular_sweep_with_a_node_killed(
 
 def test_what_the_cluster_cannot_do(on_ray: tuple[str, ...], ray_cluster: Any, tmp_path: Path, cli: Cli) -> None:
     def refused(*words: str) -> str:
-        code, _, err = cli(*LONG, *on_ray, *words, "--out", tmp_path / "run")
+        code, _, err = cli(*replace_options([*LONG, *on_ray], *words), "--out", tmp_path / "run")
         assert (code, err.count("\n")) == (2, 1)
         assert list(tmp_path.iterdir()) == []
         return err
 
     assert "the cluster has no GPU" in refused("--device", "cuda")
-    assert "ray-cpus = 2: no node of the cluster has more than 1 CPUs" in refused("--ray-cpus", "2")
+    assert "--ray-cpus 2: no node of the cluster has more than 1 CPUs" in refused("--ray-cpus", "2")
     # 60 GB of replay for each of 4 agents.
     huge = refused("--replay-capacity", "1000000000", "--steps", "1000000000")
     assert "one agent of CartPole-v1 needs" in huge
     gpu = ray_cluster.add_node(num_cpus=1, num_gpus=2, **NODE)
     try:
         said = refused("--device", "cuda", "--ray-gpus", "3")
-        assert "ray-gpus = 3: no node of the cluster has more than 2 GPUs" in said
+        assert "--ray-gpus 3: no node of the cluster has more than 2 GPUs" in said
     finally:
         ray_cluster.remove_node(gpu)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare._version import __version__
-from valueshare.errors import OTHER_OUT, InvalidInput, first_line
+from valueshare.errors import OTHER_OUT, InvalidInput, InvalidSetting, first_line
 from valueshare.extras import importing
 from valueshare.files import reason, remove_files
 from valueshare.runs.directory import TEMP_FOLDER, TEMP_PREFIX
@@ -106,7 +106,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
                 f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add nodes with GPUs "
                 "(ray start --num-gpus)"
             )
-        raise InvalidInput(f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs")
+        raise InvalidSetting(f"ray_gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs")
     able = [node for node in available if node.gpus >= gpus]
     cpus = options.ray_cpus
     if not cpus:
@@ -115,7 +115,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
     most_cpus = max(node.cpus for node in able)
     if cpus > most_cpus:
         which = " that has the GPUs" if gpus else ""
-        raise InvalidInput(f"ray-cpus = {cpus}: no node of the cluster{which} has more than {most_cpus:g} CPUs")
+        raise InvalidSetting(f"ray_cpus = {cpus}: no node of the cluster{which} has more than {most_cpus:g} CPUs")
     return Slot(cpus, gpus)
 
 
