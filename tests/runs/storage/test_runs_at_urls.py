@@ -109,7 +109,7 @@ def test_the_same_end_as_in_a_folder(
     assert (code, f"this run is finished: {url}\n" in out) == (0, True)
     for words, message in (
         ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
-        ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
+        ([*replace_options(small, "--seeds", "3"), "--out", url], f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something other than a run"),
         (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
         (["report", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
