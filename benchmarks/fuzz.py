@@ -173,8 +173,7 @@ class Fuzz:
             faults.append("hang: it used no core")
         if words[0] == "train" and not faults:
             self.empty()
-            switch = [] if "--plan" in words else ["--plan"]
-            plan = self.run([words[0], *switch, *words[1:]], 60.0)  # not behind a "--"
+            plan = self.run([words[0], "--plan", *words[1:]], 60.0)  # not behind a "--"
             if plan.code != 0:
                 faults.append(f"it runs, and --plan refuses it: {plan.err.strip()}")
         return "still running", faults

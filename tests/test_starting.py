@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_words import replace_options
 
 from valueshare.cli import make_app
 from valueshare.errors import OTHER_OUT, InvalidInput
@@ -61,12 +60,12 @@ def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command
 ) -> None:
     constant = (*TINY, "--step-size-schedule", "constant", "--out", tmp_path / "run")
     assert cli(*constant)[0] == 0
-    code, _, err = cli(*replace_options(constant, "--steps", "90"))
+    code, _, err = cli(*constant, "--steps", "90")
     assert (code, err.count("\n")) == (2, 1)
     command = f"valueshare extend {tmp_path / 'run'} --steps 90"
     assert err.endswith(f"steps of CartPole-v1 is 60 there and 90 here): {OTHER_OUT}, or continue it: {command}\n")
     for other in (("--steps", "30"), ("--steps", "90", "--batch-size", "8"), ("--steps", "90", "--seeds", "2")):
-        code, _, err = cli(*replace_options(constant, *other))
+        code, _, err = cli(*constant, *other)
         assert (code, "valueshare extend" in err) == (2, False), err
     assert cli(*command.split()[1:])[0] == 0
     assert pl.read_parquet(tmp_path / "run" / "records")["step"].max() == 90
@@ -77,14 +76,14 @@ def test_an_unfinished_run_is_not_extended(tmp_path: Path, cli: Cli) -> None:
     assert cli(*constant)[0] == 0
     for manifest in (tmp_path / "run").glob("checkpoints/*/*.json"):
         manifest.unlink()
-    code, _, err = cli(*replace_options(constant, "--steps", "90"))
+    code, _, err = cli(*constant, "--steps", "90")
     assert (code, "valueshare extend" in err) == (2, False), err
 
 
 def test_extending_is_not_recommended_where_the_step_size_has_fallen_to_0(tmp_path: Path, cli: Cli) -> None:
     """CartPole's preset has a linear step size."""
     assert cli(*TINY, "--out", tmp_path / "run")[0] == 0
-    code, _, err = cli(*replace_options(TINY, "--steps", "90"), "--out", tmp_path / "run")
+    code, _, err = cli(*TINY, "--steps", "90", "--out", tmp_path / "run")
     assert (code, "valueshare extend" in err) == (2, False), err
 
 
@@ -128,7 +127,7 @@ def test_a_run_says_where_its_settings_come_from_and_ends_with_the_commands_that
 
 
 def test_a_shard_is_not_shown_alone(tmp_path: Path, cli: Cli) -> None:
-    code, out, _ = cli(*replace_options(TINY, "--seeds", "2"), "--shard", "1/2", "--out", tmp_path / "run")
+    code, out, _ = cli(*TINY, "--seeds", "2", "--shard", "1/2", "--out", tmp_path / "run")
     assert (code, "next:" in out) == (0, False)
 
 

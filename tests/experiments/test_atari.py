@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from command_words import replace_options
 from undrawn import undrawn
 
 from valueshare import host_memory
@@ -352,7 +351,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
 )
 def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
     out = tmp_path / "study"
-    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", *replace_options(["--out", out], *words))
+    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
     assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
     assert message in err
 

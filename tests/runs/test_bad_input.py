@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from command_words import replace_options
 from torch import nn
 
 import valueshare
@@ -124,7 +123,7 @@ def test_refused(
     monkeypatch.chdir(tmp_path)
     words, message = BAD[name]
     env = [] if "--env" in words else ["--env", "CartPole-v1"]
-    code, _, err = cli("train", *replace_options([*env, "--seeds", "2"], *words), "--out", "deep/run")
+    code, _, err = cli("train", *env, "--seeds", "2", *words, "--out", "deep/run")
     assert code == 2
     assert message in err
     assert err.count("\n") == 1

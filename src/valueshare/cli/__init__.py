@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, get_origin
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
@@ -107,6 +107,7 @@ def make_app() -> App:
     """The parser of all commands."""
     defaults = Parameter(
         consume_multiple=True,  # --k 0 2
+        allow_repeating=True,  # the last one holds
         negative=(),
         converter=_convert,
         show_default=_shown_default,
@@ -140,15 +141,16 @@ def _shown_default(value: Any) -> str | None:
 def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
 
-    The parser refuses an option of one value that is given twice; one of several values is refused here, because it
-    is not known whether the last ones or all are meant.
+    Of an option that is given twice the last one holds, as in argparse; one with several values is refused
+    then, because all of them may have been meant.
     """
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
-    if len(starts) > 1:
+    if len(starts) > 1 and get_origin(kind) is tuple:
         option = str(tokens[0].keyword)
         given = [tuple(token.value for token in tokens[i:j]) for i, j in pairwise([*starts, len(tokens)])]
         once = shlex.join([option, *chain.from_iterable(dict.fromkeys(given))])
         raise CoercionError(msg=f"{option} is given twice: write {once}", token=tokens[0])
+    tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):
         tokens = [_as_integer(token) for token in tokens]
     return convert(kind, tokens)

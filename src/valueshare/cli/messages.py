@@ -12,7 +12,6 @@ from cyclopts import (
     CoercionError,
     CycloptsError,
     MissingArgumentError,
-    RepeatArgumentError,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
@@ -58,9 +57,6 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
                 if option.startswith("--") and option not in options:
                     return f"{name} is missing, and {_no_option(command, option, options)}"
             return f"{name} is missing: write it, like {EXAMPLES[name]}; valueshare {command} --help says what it is"
-        case RepeatArgumentError(token=token):
-            switch = _positive(str(token.keyword))
-            return f"{switch if switch in options else token.keyword} is given twice: write it once"
         case CoercionError(msg=str() as text):
             return text
         case CoercionError(argument=argument, token=token) if argument is not None:

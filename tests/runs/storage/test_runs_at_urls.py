@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from command_words import replace_options
 
 import valueshare
 from valueshare.cli import arguments
@@ -109,7 +108,7 @@ def test_the_same_end_as_in_a_folder(
     assert (code, f"this run is finished: {url}\n" in out) == (0, True)
     for words, message in (
         ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
-        ([*replace_options(small, "--seeds", "3"), "--out", url], f"{url} holds a run with other settings"),
+        ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something other than a run"),
         (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
         (["report", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
@@ -183,7 +182,7 @@ def test_killed_before_it_was_a_run(
 ) -> None:
     """The configuration comes last: what was sent before it is in nobody's way."""
     there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    quick = replace_options(one_population(small), "--steps", "100")
+    quick = [*one_population(small), "--steps", "100"]
     put = Store.put
 
     def fails(self: Store, path: Path, name: str) -> None:
@@ -369,7 +368,7 @@ def test_no_secret_of_the_address_is_written_or_shown(
     """memory:// takes any name, also one that looks like a password."""
     monkeypatch.setattr(arguments, "IN_MEMORY", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
-    quick = replace_options(one_population(small), "--steps", "100", "--log", "tensorboard")
+    quick = [*one_population(small), "--steps", "100", "--log", "tensorboard"]
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]
     said += [cli("report", url, "--resamples", "50", "--out", tmp_path / "report")]
     assert [each.code for each in said] == [0, 2, 0, 0]

@@ -18,7 +18,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from command_words import replace_options
 
 import valueshare
 from valueshare import starting
@@ -243,9 +242,8 @@ def test_a_run_at_an_address_is_extended(
     """The driver reads the phase that is run again, instead of its copy of the shorter run."""
     schedules = ("--step-size-schedule", "constant", "--epsilon-start", "0.1", "--replay-capacity", "5000")
     whole, there = tmp_path / "whole", tmp_path / "there"
-    assert cli(*replace_options(LONG, *schedules, "--steps", "600"), "--out", whole)[0] == 0
-    shorter = replace_options(LONG, *schedules, "--steps", "400")
-    assert cli(*shorter, *on_ray, "--out", f"local://{there}")[0] == 0
+    assert cli(*LONG, *schedules, "--steps", "600", "--out", whole)[0] == 0
+    assert cli(*LONG, *schedules, "--steps", "400", *on_ray, "--out", f"local://{there}")[0] == 0
     code, out, err = cli("extend", f"local://{there}", "--steps", "600", *on_ray)
     assert (code, err) == (0, "")
     assert "at step 600: " in out
@@ -367,7 +365,7 @@ def test_the_tabular_sweep_with_a_node_killed(
 
 def test_what_the_cluster_cannot_do(on_ray: tuple[str, ...], ray_cluster: Any, tmp_path: Path, cli: Cli) -> None:
     def refused(*words: str) -> str:
-        code, _, err = cli(*replace_options([*LONG, *on_ray], *words), "--out", tmp_path / "run")
+        code, _, err = cli(*LONG, *on_ray, *words, "--out", tmp_path / "run")
         assert (code, err.count("\n")) == (2, 1)
         assert list(tmp_path.iterdir()) == []
         return err
