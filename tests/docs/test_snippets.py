@@ -16,6 +16,9 @@ import gymnasium
 import pytest
 from page_snippets import PAGES, ROOT, Snippet, page_name, snippets
 
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.text import ALGORITHM_NAMES
+
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
 
@@ -76,11 +79,13 @@ Cli = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
-    """Pages register environments: only for themselves."""
-    before = dict(gymnasium.registry)
+    """Pages register environments and algorithms: only for themselves."""
+    registries: list[dict[str, Any]] = [gymnasium.registry, ALGORITHMS, ALGORITHM_NAMES]
+    before = [dict(registry) for registry in registries]
     yield
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
 
 
 def mode(snippet: Snippet) -> tuple[str, Mode]:
