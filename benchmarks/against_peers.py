@@ -5,7 +5,8 @@
 All learn the same way: MLP 128-128, batch 64, one update every 4 steps, replay 100,000.
 Stable-Baselines3 and CleanRL run as one process per core, one thread each, which is their best use of
 a small machine. The population runs in one process with one thread per core, and divided in two, one
-thread each, as with `--workers 2`. Processes report when they are warm and compiled, begin together,
+thread each, as with `--workers 2`. On Arm, matrix products are OpenBLAS's for all of them, which is faster there than
+PyTorch's own choice. Processes report when they are warm and compiled, begin together,
 and count the steps of their whole loops over the same interval.
 
 The others get a virtual environment each, benchmarks/.venv-*, made here on the first run; it borrows
@@ -55,9 +56,10 @@ ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ig
 
 # These run in their own virtual environments. They say "ready" after their first updates, then wait for "go".
 SB3 = """
-import sys, time
+import platform, sys, time
 import gymnasium, torch
 torch.set_num_threads(1)
+torch.backends.mkldnn.enabled = platform.machine() not in ("aarch64", "arm64")
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -89,9 +91,10 @@ print(until.steps / (time.perf_counter() - began), flush=True)
 """
 
 CLEANRL_STEPS = """
-import os, sys, time
+import os, platform, sys, time
 import gymnasium, torch
 torch.set_num_threads(1)
+torch.backends.mkldnn.enabled = platform.machine() not in ("aarch64", "arm64")
 script, seed, seconds, warm_up = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 count, began, step = 0, None, gymnasium.vector.SyncVectorEnv.step
 
