@@ -5,7 +5,8 @@
 All learn the same way: MLP 128-128, batch 64, one update every 4 steps, replay 100,000.
 Stable-Baselines3 and CleanRL run as one process per core, one thread each, which is their best use of
 a small machine. The population runs in one process with one thread per core, and divided in two, one
-thread each, as with `--workers 2`. Processes report when they are warm and compiled, begin together,
+thread each, as with `--workers 2`. On Arm, matrix products are OpenBLAS's for all of them, which is faster there than
+PyTorch's own choice. Processes report when they are warm and compiled, begin together,
 and count the steps of their whole loops over the same interval.
 
 The others get a virtual environment each, benchmarks/.venv-*, made here on the first run; it borrows
@@ -55,9 +56,10 @@ ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ig
 
 # These run in their own virtual environments. They say "ready" after their first updates, then wait for "go".
 SB3 = """
-import sys, time
+import platform, sys, time
 import gymnasium, torch
 torch.set_num_threads(1)
+torch.backends.mkldnn.enabled = platform.machine() not in ("aarch64", "arm64")
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -89,9 +91,10 @@ print(until.steps / (time.perf_counter() - began), flush=True)
 """
 
 CLEANRL_STEPS = """
-import os, sys, time
+import os, platform, sys, time
 import gymnasium, torch
 torch.set_num_threads(1)
+torch.backends.mkldnn.enabled = platform.machine() not in ("aarch64", "arm64")
 script, seed, seconds, warm_up = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 count, began, step = 0, None, gymnasium.vector.SyncVectorEnv.step
 
@@ -120,39 +123,7 @@ exec(compile(text, script, "exec"), {"__name__": "__main__", "__file__": script}
 """
 
 # Runs with this Python, in a process of its own, so that neither side inherits the other's threads.
-# Says "ready" and waits for "go", like the other one.
-POPULATION = """
-import sys, time
-from valueshare.runs.workers.worker import set_up_process
-
-agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "compiled"
-threads = int(sys.argv[4])
-set_up_process(threads)
-from valueshare.benchmarks import population
-from valueshare.envs.episodes import TrainingEpisodes
-
-preset = population.preset_named("generic")
-# Whatever the preset becomes, this comparison keeps its settings.
-settings = preset.settings
-assert (settings.hidden, settings.batch_size) == ((128, 128), 64)
-assert (settings.update_interval, settings.replay_transitions) == (4, 100_000)
-STRETCH = 100  # steps between looks at the clock
-
-
-def loop(engine):
-    episodes, t = TrainingEpisodes(agents), settings.learning_starts
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began = time.perf_counter()
-    while (now := time.perf_counter()) < began + seconds:
-        engine.executor.run(range(t, t + STRETCH), lambda step: None, episodes)
-        t += STRETCH
-    print(agents * (t - settings.learning_starts) / (now - began), flush=True)
-
-
-population.measure(agents, preset, compiled=compiled, threads=threads, seconds=2.0,
-                   only=("whole loop",), trace=loop)  # warm by then, replay full
-"""
+POPULATION = HERE / "against_peers_population.py"
 
 
 def main() -> None:
@@ -178,7 +149,7 @@ def main() -> None:
                 f"valueshare, {options.agents} agents in {'1 process' if count == 1 else f'{count} processes'}, {how}"
             )
             each = [str(options.agents // count), str(options.seconds), how, str(CORES // count)]
-            commands[name] = [[sys.executable, "-c", POPULATION, *each]] * count
+            commands[name] = [[sys.executable, str(POPULATION), *each]] * count
     rates: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(options.rounds):
         for name, processes in commands.items():

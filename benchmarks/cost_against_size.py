@@ -176,10 +176,11 @@ def fit(line: Sequence[Row], varied: str, part: str) -> Fit:
     terms /= ms[:, None]
     both = np.linalg.lstsq(terms, np.ones(len(line)))[0]
     if both.min() >= 0:
-        return Fit(*both.tolist(), power)
+        return Fit(float(both[0]), float(both[1]), power)
     alone = terms.sum(axis=0) / (terms**2).sum(axis=0)  # the best of either term alone
     best = int(((terms * alone - 1) ** 2).sum(axis=0).argmin())
-    return Fit(*np.where(np.arange(2) == best, alone, 0.0).tolist(), power)
+    fixed, slope = np.where(np.arange(2) == best, alone, 0.0)
+    return Fit(float(fixed), float(slope), power)
 
 
 def sentence(line: Sequence[Row], varied: str, part: str) -> str:
@@ -210,8 +211,8 @@ def figure(lines: dict[bool, list[Row]], varied: str) -> Figure:
             parts = FITTED if compiled else DRAWN
             for part, colour in zip(parts if line else (), ORDER, strict=False):
                 y = [1e3 * row["ms"][part] / row["agents"] for row in line]
-                style = {"linestyle": "--" if compiled else "-", "marker": "o", "color": colour}
-                axes.plot(x, y, label=f"{part}, compiled" if compiled else part, **style)
+                style, label = ("--", f"{part}, compiled") if compiled else ("-", part)
+                axes.plot(x, y, linestyle=style, marker="o", color=colour, label=label)
             if len(line) > 2 and not compiled:
                 found = fit(line, varied, "whole loop")
                 y = [1e3 * found.at(row[varied]) / row["agents"] for row in line]

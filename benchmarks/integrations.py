@@ -132,7 +132,7 @@ def read(folder: Path, libraries: list[str]) -> pl.DataFrame:
             runs = [Run(name, k, int(path.stem.rpartition("seed")[2])) for k in KS]
             if all(run.path(folder).exists() for run in runs):
                 tables += [
-                    pl.read_csv(run.path(folder), schema_overrides={"score": float}).select(
+                    pl.read_csv(run.path(folder), schema_overrides={"score": pl.Float64}).select(
                         pl.lit(name).alias("library"), pl.lit(run.k).alias("k"), "seed", "step", "score"
                     )
                     for run in runs
@@ -159,8 +159,8 @@ def draw(scores: pl.DataFrame, path: Path) -> None:
         for axis, name in zip(axes.flat, names, strict=False):
             for k, colour in zip(KS, (BLUE, ORANGE), strict=True):
                 score = pl.col("score")
-                curve = scores.filter(library=name, k=k).group_by("step", maintain_order=True)
-                curve = curve.agg(score.mean().alias("mean"), score.min().alias("low"), score.max().alias("high"))
+                by_step = scores.filter(library=name, k=k).group_by("step", maintain_order=True)
+                curve = by_step.agg(score.mean().alias("mean"), score.min().alias("low"), score.max().alias("high"))
                 axis.plot(curve["step"], curve["mean"], color=colour, label="k = n = 2" if k == "n" else "k = 0")
                 axis.fill_between(curve["step"], curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
             seeds = scores.filter(library=name)["seed"].n_unique()
@@ -185,7 +185,7 @@ def table(scores: pl.DataFrame, versions: dict[str, str]) -> str:
         cells = []
         for part in (one.filter(step=one["step"].max()), one):
             for k in KS:
-                seeds = part.filter(k=k).group_by("seed").agg(pl.col("score").mean())["score"]
+                seeds = part.filter(k=k).group_by("seed").agg(pl.col("score").mean())["score"].to_numpy()
                 cells.append(f"{seeds.mean():.0f} ({seeds.min():.0f} to {seeds.max():.0f})")
         library = LIBRARIES[name]
         version = f"{'PyTorch ' if library.package == 'torch' else ''}{versions.get(name, '')}".strip()

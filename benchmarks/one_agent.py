@@ -13,6 +13,7 @@ Without an installed valueshare, put src/ on PYTHONPATH.
 import argparse
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -128,7 +129,7 @@ def measured(
         rates: dict[str, list[float]] = {name: [] for name in learners}
         for _ in range(options.rounds):
             for name, learner in learners.items():
-                rate = calls_per_second(lambda learner=learner: learner.run(STRETCH), options.seconds, device)
+                rate = calls_per_second(partial(learner.run, STRETCH), options.seconds, device)
                 rates[name].append(STRETCH * rate)
         *_, peer_rates = rates.values()
         return [

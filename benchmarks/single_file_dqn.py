@@ -31,7 +31,8 @@ EPSILON_END = 0.05
 EPSILON_STEPS = 10_000
 OBSERVATIONS, ACTIONS = 4, 2
 ROW = 2 * OBSERVATIONS + 3  # observation, next observation, action, reward, discount
-COMPILE_OPTIONS = {"compile_threads": 1}  # the compiler's worker processes would slow the environment down
+# The compiler's worker processes would slow the environment down.
+COMPILE_OPTIONS: dict[str, Any] = {"compile_threads": 1}
 
 
 Step = tuple[Any, float, bool, bool]  # observation, reward, terminated, truncated
@@ -69,7 +70,7 @@ class EnvPool:
         return observation[0], reward[0], terminated[0], truncated[0]
 
 
-ENVIRONMENTS = {"gymnasium": Gymnasium, "envpool": EnvPool}
+ENVIRONMENTS: dict[str, type[Gymnasium | EnvPool]] = {"gymnasium": Gymnasium, "envpool": EnvPool}
 
 
 def make_network(device: torch.device) -> nn.Sequential:
@@ -163,13 +164,14 @@ class DQN:
 
     @torch.no_grad()
     def _greedy_action(self, obs: Tensor) -> Tensor:
-        return self.online(obs).argmax(dim=1)  # [1]
+        q: Tensor = self.online(obs)  # [1, A]
+        return q.argmax(dim=1)  # [1]
 
     def _update(self) -> None:
         self.index.random_(REPLAY_CAPACITY)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.td_loss(self.replay, self.index)
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimizer.step()
         self.loss.copy_(loss.detach())
 
@@ -190,7 +192,7 @@ def graphed(function: Callable[[], None], device: torch.device) -> Callable[[], 
     """The function as a CUDA graph, after three calls to warm up; on a CPU the function itself."""
     if device.type == "cpu":
         return function
-    stream = torch.cuda.Stream(device)
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):

@@ -94,6 +94,25 @@ def test_every_room_has_its_place_in_the_table() -> None:
     assert there == set(named)
 
 
+def missing_paths(text: str) -> list[str]:
+    """The paths in a text that lead nowhere: below src/valueshare/, or those of docs/ and tests/ below the root."""
+    named = re.findall(r"`([\w/]+(?:/|\.py)|(?:docs|tests)/[\w/.-]+)`", text)
+    return [
+        path
+        for path in named
+        if not ((ROOT if path.startswith(("docs/", "tests/", "src/")) else PACKAGE) / path).exists()
+    ]
+
+
+def test_every_path_of_the_page_leads_somewhere() -> None:
+    assert missing_paths((ROOT / "docs" / "architecture.md").read_text()) == []
+
+
+def test_a_path_that_leads_nowhere_is_found() -> None:
+    text = "`population/loop.py` `loop.py` `runs/workers/` `workers/` `docs/none.md` `tests/envs/` `src/valueshare/`"
+    assert missing_paths(text) == ["loop.py", "workers/", "docs/none.md"]
+
+
 def test_arrows_point_down() -> None:
     for path in sources():
         if path.name not in FRONT or path.parent != PACKAGE:

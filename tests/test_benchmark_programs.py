@@ -105,11 +105,9 @@ def test_one_agent_against_its_peer(tmp_path: Path) -> None:
 
 
 def test_a_population_reports_its_speed_to_the_comparison_with_peers() -> None:
-    source = runpy.run_path(str(BENCHMARKS / "against_peers.py"))["POPULATION"]
+    path = runpy.run_path(str(BENCHMARKS / "against_peers.py"))["POPULATION"]
     words = ("4", "0.2", "eager", "1")  # agents, seconds, compilation, threads
-    done = subprocess.run(
-        [sys.executable, "-c", source, *words], input="go\n", capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, path, *words], input="go\n", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ready, steps_per_second = done.stdout.split()
     assert ready == "ready"

@@ -20,6 +20,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,17 +34,7 @@ SMOKE = "valueshare reproduce gridworld --scale smoke --out results"
 SMALL = "--seeds 1 --steps 60 --eval-interval 30 --eval-episodes 1 --eval-episode-limit 10 --batch-size 4"
 TRAIN = f"valueshare train --env CartPole-v1 {SMALL} --learning-starts 10 --hidden 8 --out run"
 PONG = f"valueshare train --env Pong {SMALL} --learning-starts 10 --replay-capacity 200 --out run"
-LAYER = "import torch, valueshare; assert valueshare.MeanExpansion(2)(torch.ones(2)).tolist() == [3, 3]"
-SMALL_FROM_PYTHON = "steps=60, eval_interval=30, eval_episodes=1, eval_episode_limit=10, batch_size=4, hidden=[8]"
-ON_RAY = f"""
-import os, secrets
-os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # or Ray stores one in the home directory
-import ray, valueshare
-ray.init(num_cpus=1, include_dashboard=False)  # a cluster that ends with this process
-options = valueshare.LauncherOptions(launcher="ray")
-valueshare.train("CartPole-v1", seeds=1, {SMALL_FROM_PYTHON}, learning_starts=10, out="run", launcher=options)
-"""
-EXPORT = "import valueshare; valueshare.open_run('run').agent(0).export('agent.onnx')"
+PROGRAMS = str(ROOT / "tools" / "release_programs.py")
 
 
 class Use(NamedTuple):
@@ -56,16 +47,16 @@ class Use(NamedTuple):
 
 
 USES = {
-    "torch": Use((("python", "-c", LAYER),)),
+    "torch": Use((("python", PROGRAMS, "layer"),)),
     "train": Use((TRAIN, "valueshare report run"), ("run/report/report.html",)),
     "atari": Use((PONG,), ("run/agents.parquet",)),
     "jax": Use((f"{TRAIN} --backend jax",), ("run/agents.parquet",)),
     "video": Use((TRAIN, "valueshare play run --agent 0 --video agent.mp4"), ("agent.mp4",), ("train",)),
-    "ray": Use((("python", "-c", ON_RAY),), ("run/agents.parquet",)),
+    "ray": Use((("python", PROGRAMS, "train-on-ray"),), ("run/agents.parquet",)),
     "remote": Use((TRAIN.replace("--out ", "--out local://{folder}/"),), ("run/agents.parquet",), ("train",)),
     "tensorboard": Use((f"{TRAIN} --log tensorboard",), ("run/tensorboard",), ("train",)),
     "wandb": Use((f"{TRAIN} --log wandb",), ("run/agents.parquet",), ("train",)),
-    "onnx": Use((TRAIN, ("python", "-c", EXPORT)), ("agent.onnx",), ("train",)),
+    "onnx": Use((TRAIN, ("python", PROGRAMS, "export")), ("agent.onnx",), ("train",)),
     "docs": Use(("python -m mkdocs build --strict --site-dir {folder}/site",), ("site/index.html",), (), True),
     "release": Use(("python -m build --version", "python -m twine --version")),
     "dev": Use(("python -m pytest -q -p no:cacheprovider tests/test_expansion.py tests/nn",), (), (), True),
@@ -203,17 +194,11 @@ def check_all(wheel: Path, sdist: Path, pythons: Sequence[str], extras: Sequence
             continue
         installing = installing or name
         head = f"Python {name}"
-        checks[f"{head}: the wheel installs, imports, --help, smoke run"] = (
-            lambda python=python: try_package(wheel, version, python)  # type: ignore[misc]
-        )
-        checks[f"{head}: the sdist installs, imports, --help"] = (
-            lambda python=python: try_package(sdist, version, python)  # type: ignore[misc]
-        )
+        checks[f"{head}: the wheel installs, imports, --help, smoke run"] = partial(try_package, wheel, version, python)
+        checks[f"{head}: the sdist installs, imports, --help"] = partial(try_package, sdist, version, python)
         check, done = (try_extra, "installs, works") if name == installing else (resolve_extra, "resolves")
         for extra in extras:
-            checks[f"{head}: [{extra}] {done}"] = (
-                lambda check=check, extra=extra, python=python: check(wheel, extra, python)  # type: ignore[misc]
-            )
+            checks[f"{head}: [{extra}] {done}"] = partial(check, wheel, extra, python)
     if not checks:
         return ["no supported Python was found"]
     return [what for what, check in checks.items() if not passes(what, check)]

@@ -11,7 +11,7 @@ from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import find_verdict
 from valueshare.report.page.results import results_page, verdict_sentences
-from valueshare.report.swept_settings import HeldOutChoice, find_grids, find_tuned, rows_at_best_setting, settings_map
+from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
 FEW = 200  # resamples
@@ -162,11 +162,32 @@ def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
 
 
 def test_curves_are_those_of_the_best_step_sizes() -> None:
-    rows, notes = rows_at_best_setting(report_data(Results(table(falling, KS, SIZES), (), ()), FEW))
-    assert rows.select("algorithm", "k", "step_size").unique().sort("k").rows() == [
+    tuned, notes = at_best_setting(report_data(Results(table(falling, KS, SIZES), (), ()), FEW))
+    assert tuned.main.select("algorithm", "k", "step_size").unique().sort("k").rows() == [
         ("ib-dqn", 0.0, 0.1), ("ib-dqn", 1.0, 0.01), ("ib-dqn", 4.0, 0.001),
     ]  # fmt: skip
-    assert notes == ("curves of LunarLander-v3, IB-DQN are those of each k at its best step size over all seeds",)
+    assert notes == ("figures of LunarLander-v3, IB-DQN show each k at its best step size over all seeds",)
+
+
+def test_figures_of_many_settings_show_the_best_ones() -> None:
+    """12 learners on two games: lines and bars of all of them could not be read."""
+    sizes = (0.001, 0.01, 0.1, 1.0)
+    rows = table(lambda k, size: k + size, KS, sizes, seeds=2).with_columns(overestimation=pl.col("k") + 1)
+    results = Results(
+        pl.concat([rows.with_columns(env=pl.lit(f"{game}-MinAtar")) for game in ("Asterix", "Breakout")]), (), ()
+    )
+    data = report_data(results, FEW)
+    drawn = {one.name: one for one in draw_figures(results, data=data)}
+    note = "figures of Asterix-MinAtar, IB-DQN show each k at its best step size over all seeds"
+    assert {name for name, one in drawn.items() if note not in one.notes} == {"settings-map", "geometry"}
+    texts = [text.get_text() for text in drawn["iqm"].figure.axes[0].texts]
+    assert {"DQN", "IB-DQN(1)", "IB-DQN(4)"} <= set(texts)
+    assert not any("step size" in text for text in texts)
+    tuned, _ = at_best_setting(data)
+    assert tuned.scale == data.scale
+    compared = [(one.x.style.label, one.y.style.label) for one in find_verdict(data).comparisons]
+    assert len(compared) == 8  # k = 1 and k = 4 with k = 0 at each step size, and no step size with another
+    assert all(x.partition(" with ")[2] == y.partition(" with ")[2] for x, y in compared)
 
 
 # The sentences.

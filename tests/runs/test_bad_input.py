@@ -172,11 +172,14 @@ def test_a_place_is_refused_before_anything_is_said(
 def test_what_cannot_be_compiled_is_said_before_there_is_a_folder(
     tmp_path: Path, cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._inductor import config as inductor_config
+
     torch._dynamo.reset()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
     out = tmp_path / "run"
-    code, _, err = cli("train", "--env", "CartPole-v1", "--compile", "--out", out)
+    # `patch` restores the setting. monkeypatch would delete it, and no later test of the process could compile.
+    with inductor_config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        code, _, err = cli("train", "--env", "CartPole-v1", "--compile", "--out", out)
     assert (code, err.count("\n")) == (2, 1), err
     assert "nothing can be compiled here (" in err  # and PyTorch's error, which depends on the PATH
     assert not out.exists()

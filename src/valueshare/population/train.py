@@ -1,8 +1,9 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
 import gc
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ def train_population(
     check_replay_device(settings.replay_device, device)
     paths = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
-        with on_device(device, tf32=settings.tf32):
+        with on_device(device, tf32=settings.tf32, ready_network=network is None):
             specs = [
                 environment_spec(env, backend, settings.atari_protocol)
                 for env in agents["env"].unique(maintain_order=True)
@@ -240,13 +241,17 @@ def checked_device(device: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def on_device(device: torch.device, *, tf32: bool) -> Iterator[None]:
-    """On CUDA: the device is the current one, and TensorFloat-32 on or off; then all as before.
+def on_device(device: torch.device, *, tf32: bool, ready_network: bool = True) -> Iterator[None]:
+    """The backends of PyTorch as training wants them; then all as before.
 
-    Streams and graphs belong to the current device, whatever the tensors are on.
+    On CUDA: the device is the current one, and TensorFloat-32 on or off. Streams and graphs belong to the current
+    device, whatever the tensors are on. On an Arm processor, where the network is one of this package: matrix products
+    by OpenBLAS. Products with a transposed matrix, as in the gradients of small layers, take oneDNN up to three times
+    as long. (A network of one's own may have convolutions, at which oneDNN is better.)
     """
     if device.type != "cuda":
-        yield
+        with _without_onednn() if ready_network and platform.machine() in ("aarch64", "arm64") else nullcontext():
+            yield
         return
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")  # matrix products
@@ -257,6 +262,16 @@ def on_device(device: torch.device, *, tf32: bool) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    onednn: Any = torch.backends.mkldnn  # PyTorch's types do not say that its switches are bools
+    before, onednn.enabled = onednn.enabled, False
+    try:
+        yield
+    finally:
+        onednn.enabled = before
 
 
 def release_memory(device: torch.device, *, compiled: bool = False) -> None:

@@ -14,7 +14,7 @@ from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import CI95, VARIANT
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
 from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
@@ -55,6 +55,7 @@ class FigureKind(NamedTuple):
 
     draw: Callable[[ReportData], Content]
     needs: tuple[Requirement, ...] = ()
+    every_setting: bool = False  # drawn of all runs; others, where two settings were swept, of the best of one
 
     def lacks(self, data: ReportData) -> str:
         """The first need that is not met, or nothing."""
@@ -71,7 +72,12 @@ def draw_figures(
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
         raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
     chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
-    drawn = [Drawn(name, *FIGURES[name].draw(data)) for name in dict.fromkeys(chosen)]
+    tuned, tuning = swept_settings.at_best_setting(data) if len(data.variants) > MAX_LINES else (data, ())
+    drawn = []
+    for name in dict.fromkeys(chosen):
+        kind = FIGURES[name]
+        figure, caption, notes = kind.draw(data if kind.every_setting else tuned)
+        drawn.append(Drawn(name, figure, caption, notes if kind.every_setting else (*tuning, *notes)))
     if is_synthetic(results):
         for one in drawn:
             _mark_synthetic(one.figure)
@@ -231,18 +237,15 @@ def _overestimation(data: ReportData) -> Content:
 
 
 def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The runs whose lines one panel can hold: each k at its best step size, and of many k the paper's choice."""
+    """The runs whose lines one panel can hold: of many k, the paper's choice."""
     if len(data.variants) <= MAX_LINES:
         return data.main, ()
-    rows, notes = swept_settings.rows_at_best_setting(data)
-    if rows.select(VARIANT).n_unique() <= MAX_LINES:
-        return rows, notes
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    swept = (pl.col("algorithm") == data.swept) | pl.lit(bool(notes))
+    swept = pl.col("k").n_unique().over("algorithm") > 1
     left = len(data.ks) - len(shown)
-    kept = rows.filter(~swept | pl.col("k").is_in(shown))
-    return kept, (*notes, f"{left} of {len(data.ks)} k are not drawn here: too many lines")
+    kept = data.main.filter(~swept | pl.col("k").is_in(shown))
+    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",)
 
 
 def _sweep_name(data: ReportData) -> str:
@@ -278,12 +281,12 @@ FIGURES: dict[str, FigureKind] = {
         (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
     ),
     "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
-    "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,)),
+    "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,), every_setting=True),
     "overestimation-against-k": _against_k("overestimation"),
     "action-gap-against-k": _against_k("relative_action_gap"),
-    "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
-    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
+    "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP), every_setting=True),
+    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,), every_setting=True),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (has_column("overestimation"),)),
-    "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ())),
+    "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ()), every_setting=True),
 }

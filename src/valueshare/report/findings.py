@@ -15,7 +15,8 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
-from valueshare.report.figures.style import RUN_KEY, split_settings
+from valueshare.report.figures.style import RUN_KEY, split_settings, without_settings
+from valueshare.report.swept_settings import find_grids
 from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
 
 READING = (
@@ -154,10 +155,18 @@ def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Va
     """The pairs to compare: those of these names, like "ib-dqn:4,dqn", or the layer against none.
 
     Without names, every algorithm with the layer is compared with the same without it, and every other with the first.
+    Where k and another setting were swept, the map compares the values of that setting.
     """
     if names:
         return [_pair(data, text) for text in names]
-    return [(v, baseline_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
+    first, *others = data.variants
+    mapped = any(grid.settings[0] == "k" for grid in find_grids(data))
+    found = [(v, baseline_variant(v, data.variants) or first) for v in others]
+    return [(x, y) for x, y in found if not (mapped and x.k == y.k and _same_algorithm(x, y))]
+
+
+def _same_algorithm(x: Variant, y: Variant) -> bool:
+    return without_settings(x.algorithm) == without_settings(y.algorithm)
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:

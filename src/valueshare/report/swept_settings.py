@@ -1,5 +1,6 @@
 """Runs in which two settings were swept: their grid as a map, and the best value of one for each value of the other."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -83,8 +84,8 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
 
-def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The runs of a report, of each grid only those at the best second setting of each first one; and notes."""
+def at_best_setting(data: ReportData) -> tuple[ReportData, tuple[str, ...]]:
+    """The results with each grid reduced to the best second setting of each first one; and notes."""
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
         in_grid = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
@@ -93,8 +94,9 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
             kept = kept.with_columns(algorithm="base")
         rows = pl.concat([rows.filter(~in_grid), kept])
         first, second = grid.names
-        notes.append(f"curves of {grid.title} are those of each {first} at its best {second} over all seeds")
-    return rows.with_columns(k="shared_k").drop("base", "shared_k"), tuple(notes)
+        notes.append(f"figures of {grid.title} show each {first} at its best {second} over all seeds")
+    table = rows.with_columns(k="shared_k").drop("base", "shared_k")
+    return replace(data, table=table, whole=data), tuple(notes)
 
 
 def _with_base(data: ReportData) -> pl.DataFrame:

@@ -129,7 +129,7 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
         return
     spread = float(scale.vmax or 0.0) - float(scale.vmin or 0.0)
     decimals = min(4, max(0, 1 - math.floor(math.log10(spread)))) if known.size > 1 and spread > 0 else 1
-    texts = {(i, j): f"{means[i, j]:.{decimals}f}".replace("-", "−") for i, j in np.argwhere(np.isfinite(means))}
+    texts = {(i, j): f"{means[i, j]:z.{decimals}f}".replace("-", "−") for i, j in np.argwhere(np.isfinite(means))}
     size = min(MAX_POINTS, 0.9 * 72 * wide / (EM * max(map(len, texts.values()))))
     if size < MIN_POINTS:
         return
