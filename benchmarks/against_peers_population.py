@@ -1,4 +1,4 @@
-"""Steps per second of a population, in a process of its own: the part of valueshare in against_peers.py.
+"""Steps per second of a population, in a process of its own: valueshare's side of against_peers.py.
 
     echo go | python benchmarks/against_peers_population.py AGENTS SECONDS eager|compiled THREADS
 

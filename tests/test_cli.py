@@ -274,6 +274,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --k inf", r"k = inf: .*finite number >= 0"),
         ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
         ("train --env A --env A", r"--env is given twice: write --env A$"),
+        ("train --env A --k 0 1 --k 1", r"--k is given twice: write all of its values after one --k, each once$"),
         ("train --env A --discount 1.5", r"discount = 1\.5: write a number >= 0 and <= 1$"),
         ("train --env CartPole-v1 --first-seed -1", r"--first-seed -1: seeds are whole numbers from 0$"),
         ("train --env A --ray-cpus 2", r"--ray-cpus is for a cluster: add --launcher ray, or leave it out$"),
@@ -364,7 +365,7 @@ def test_places_that_cannot_be_written(
 @pytest.mark.parametrize(
     "command", ["train --env CartPole-v1 --steps 1000 --seeds 1", "tabular", "reproduce lunarlander --scale smoke"]
 )
-def test_a_plan_for_a_place_that_cannot_be_written(command: str, cli: Cli) -> None:
+def test_a_plan_for_a_folder_that_cannot_be_written(command: str, cli: Cli) -> None:
     message = "valueshare: cannot write to /proc/nope: no folder can be made there; choose another --out\n"
     assert tuple(cli(*command.split(), "--plan", "--out", "/proc/nope")) == (2, "", message)
 
@@ -583,6 +584,8 @@ def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
         ("my_step_size, steps = 0", "my_step_size, steps = 0"),
         ("runs/step_size holds a run (step_size is 1", "runs/step_size holds a run (--step-size is 1"),
         ("first_seed = -1: seeds", "--first-seed -1: seeds"),
+        ("step_size holds a run (step_size is 1", "step_size holds a run (--step-size is 1"),
+        ("write another epsilon_end.", "write another --epsilon-end."),
         ("population_agents = -1: write", "--population-agents -1: write"),
     ],
 )

@@ -312,15 +312,15 @@ def test_compiled_steps_are_the_eager_ones() -> None:
         torch.testing.assert_close(compiled.state.online.parameters[name], value, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("machine", "ready", "enabled"), [
-    ("aarch64", True, False), ("aarch64", False, True), ("x86_64", True, True),
+@pytest.mark.parametrize(("machine", "own", "enabled"), [
+    ("aarch64", False, False), ("aarch64", True, True), ("x86_64", False, True),
 ])  # fmt: skip
 def test_onednn_is_off_for_products_on_arm(
-    monkeypatch: pytest.MonkeyPatch, machine: str, ready: bool, enabled: bool
+    monkeypatch: pytest.MonkeyPatch, machine: str, own: bool, enabled: bool
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: machine)
     onednn: Any = torch.backends.mkldnn
     monkeypatch.setattr(onednn, "enabled", True)
-    with on_device(torch.device("cpu"), tf32=False, ready_network=ready):
+    with on_device(torch.device("cpu"), tf32=False, own_network=own):
         assert onednn.enabled is enabled
     assert onednn.enabled is True

@@ -8,7 +8,8 @@ import pytest
 from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
-from valueshare.report.figure_registry import draw_figures, unmet_needs
+from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
+from valueshare.report.figures.style import without_settings
 from valueshare.report.findings import find_verdict
 from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
@@ -171,11 +172,8 @@ def test_curves_are_those_of_the_best_step_sizes() -> None:
 
 def test_figures_of_many_settings_show_the_best_ones() -> None:
     """12 learners on two games: lines and bars of all of them could not be read."""
-    sizes = (0.001, 0.01, 0.1, 1.0)
-    rows = table(lambda k, size: k + size, KS, sizes, seeds=2).with_columns(overestimation=pl.col("k") + 1)
-    results = Results(
-        pl.concat([rows.with_columns(env=pl.lit(f"{game}-MinAtar")) for game in ("Asterix", "Breakout")]), (), ()
-    )
+    rows = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(overestimation=pl.col("k") + 1)
+    results = two_games(rows)
     data = report_data(results, FEW)
     drawn = {one.name: one for one in draw_figures(results, data=data)}
     note = "figures of Asterix-MinAtar, IB-DQN show each k at its best step size over all seeds"
@@ -188,6 +186,65 @@ def test_figures_of_many_settings_show_the_best_ones() -> None:
     compared = [(one.x.style.label, one.y.style.label) for one in find_verdict(data).comparisons]
     assert len(compared) == 8  # k = 1 and k = 4 with k = 0 at each step size, and no step size with another
     assert all(x.partition(" with ")[2] == y.partition(" with ")[2] for x, y in compared)
+
+
+MANY = (0.001, 0.01, 0.1, 1.0)
+
+
+def two_games(rows: pl.DataFrame) -> Results:
+    return Results(
+        pl.concat([rows.with_columns(env=pl.lit(f"{game}-MinAtar")) for game in ("Asterix", "Breakout")]), (), ()
+    )
+
+
+@pytest.mark.parametrize("diverged", [(0.0,), (1.0,), (0.0, 1.0, 4.0)])
+def test_figures_of_many_settings_where_runs_diverged(diverged: tuple[float, ...]) -> None:
+    """A k without a setting at which no run diverged is left out, with a note; a figure that needs it has all."""
+    one_seed = (pl.col("seed") == 0) & pl.col("k").is_in(diverged)
+    rows = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(
+        overestimation=pl.col("k") + 1, diverged_at=pl.when(one_seed).then(pl.lit(7))
+    )
+    results = two_games(rows)
+    drawn = {one.name: one for one in draw_figures(results, resamples=FEW)}
+    data = report_data(results, FEW)
+    assert set(drawn) == {name for name in FIGURES if name not in unmet_needs(data)}
+    _, notes = at_best_setting(data)
+    values = ", ".join(str(int(k)) for k in diverged)
+    left_out = (
+        f"figures of Asterix-MinAtar, IB-DQN leave out k = {values}: at every step size a run diverged or has no score"
+    )
+    assert left_out in notes
+    assert (left_out in drawn["learning-curves"].notes) == (len(diverged) == 1)
+    assert left_out not in drawn["auc-change"].notes or 0.0 not in diverged
+
+
+def test_an_algorithm_that_is_no_part_of_a_grid_stays() -> None:
+    """DQN beside a grid that has k = 0 itself: as it is, and compared with no other step size of its own."""
+    grid = table(lambda k, size: k + size, KS, MANY, seeds=2)
+    dqn = table(lambda k, size: k + size, (0.0,), (0.001,), seeds=2).with_columns(algorithm=pl.lit("dqn"))
+    data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
+    tuned, _ = at_best_setting(data)
+    assert {without_settings(v.algorithm) for v in tuned.variants} == {"dqn", "ib-dqn"}
+    labels = {(one.x.algorithm, one.x.k) for one in find_verdict(data).comparisons}
+    assert all(k > 0 for _, k in labels), labels
+
+
+def test_step_sizes_of_an_algorithm_without_a_map_are_compared() -> None:
+    grid = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(algorithm=pl.lit("ib-double-dqn"))
+    dqn = table(lambda k, size: k + size, (0.0,), SIZES, seeds=2).with_columns(algorithm=pl.lit("dqn"))
+    data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
+    of_dqn = [one for one in find_verdict(data).comparisons if without_settings(one.x.algorithm) == "dqn"]
+    assert len(of_dqn) == 2
+
+
+def test_curves_of_another_algorithm_are_not_left_out() -> None:
+    """Of ten k, nine are drawn; the other algorithm's are others."""
+    many = table(lambda k, size: k, tuple(map(float, range(10))), (0.001,), seeds=2)
+    other = table(lambda k, size: k, (20.0, 30.0), (0.001,), seeds=2).with_columns(algorithm=pl.lit("ib-double-dqn"))
+    (drawn,) = draw_figures(Results(pl.concat([many, other]), (), ()), ["learning-curves"], resamples=FEW)
+    labels = {text.get_text() for legend in drawn.figure.legends for text in legend.get_texts()}
+    assert {"IB-Double DQN(20)", "IB-Double DQN(30)"} <= labels, labels
+    assert "1 of 10 k are not drawn here: too many lines" in drawn.notes
 
 
 # The sentences.

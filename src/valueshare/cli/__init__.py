@@ -148,7 +148,9 @@ def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     if len(starts) > 1 and get_origin(kind) is tuple:
         option = str(tokens[0].keyword)
         given = [tuple(token.value for token in tokens[i:j]) for i, j in pairwise([*starts, len(tokens)])]
-        once = shlex.join([option, *chain.from_iterable(dict.fromkeys(given))])
+        values = list(chain.from_iterable(dict.fromkeys(given)))
+        distinct = len(given) > len(set(given)) == 1 or len(set(values)) == len(values)
+        once = shlex.join([option, *values]) if distinct else f"all of its values after one {option}, each once"
         raise CoercionError(msg=f"{option} is given twice: write {once}", token=tokens[0])
     tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):

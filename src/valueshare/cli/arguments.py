@@ -69,9 +69,9 @@ _OTHERS = ("first_seed", "episode_limit", "seeds_from", "step_size_power")
 _SECONDS = ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds")
 _LAUNCHER = (declared.name for declared in fields(LauncherOptions))
 _NAMES = "|".join(name for name in (*SETTINGS, *_LAUNCHER, *_OTHERS, *_SECONDS) if "_" in name)
-# Not within a path.
+# Not within a path, and not the name of a folder.
 _SETTING = re.compile(
-    rf"(?<![\w/.-])(?P<name>{_NAMES})(?![\w/.-])(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?"
+    rf"(?<![\w/.-])(?P<name>{_NAMES})(?!\w|[/.-]\w| holds )(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?"
 )
 IN_MEMORY = ("memory",)  # what is there ends with its process
 

@@ -88,7 +88,7 @@ def train_population(
     check_replay_device(settings.replay_device, device)
     paths = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
-        with on_device(device, tf32=settings.tf32, ready_network=network is None):
+        with on_device(device, tf32=settings.tf32, own_network=network is not None):
             specs = [
                 environment_spec(env, backend, settings.atari_protocol)
                 for env in agents["env"].unique(maintain_order=True)
@@ -241,16 +241,16 @@ def checked_device(device: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def on_device(device: torch.device, *, tf32: bool, ready_network: bool = True) -> Iterator[None]:
+def on_device(device: torch.device, *, tf32: bool, own_network: bool = False) -> Iterator[None]:
     """The backends of PyTorch as training wants them; then all as before.
 
     On CUDA: the device is the current one, and TensorFloat-32 on or off. Streams and graphs belong to the current
-    device, whatever the tensors are on. On an Arm processor, where the network is one of this package: matrix products
-    by OpenBLAS. Products with a transposed matrix, as in the gradients of small layers, take oneDNN up to three times
-    as long. (A network of one's own may have convolutions, at which oneDNN is better.)
+    device, whatever the tensors are on. On an Arm processor: matrix products by OpenBLAS, because oneDNN takes up to
+    three times as long for products with a transposed matrix, as in the gradients of small layers. With an
+    `own_network` of the user this is left alone: it may have convolutions, at which oneDNN is better.
     """
     if device.type != "cuda":
-        with _without_onednn() if ready_network and platform.machine() in ("aarch64", "arm64") else nullcontext():
+        with _without_onednn() if not own_network and platform.machine() in ("aarch64", "arm64") else nullcontext():
             yield
         return
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

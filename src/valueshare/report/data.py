@@ -42,7 +42,7 @@ class ReportData:
     runs: tuple[str, ...] = ()  # names of run folders and tables, if there are several
     runs_apart: bool = False  # the same agents are in several of them: names of algorithms include the run
     stored_actions: int | None = None  # of every environment, where the runs say that it is one number
-    whole: "ReportData | None" = None  # the results that these are a part of: they have one scale
+    unreduced: "ReportData | None" = None  # the results that these are a part of: they have one scale
 
     @cached_property
     def main(self) -> pl.DataFrame:
@@ -65,8 +65,8 @@ class ReportData:
     @cached_property
     def scale(self) -> ScoreScale | None:
         """The scale on which environments are averaged; None where they have none in common."""
-        if self.whole is not None:
-            return self.whole.scale
+        if self.unreduced is not None:
+            return self.unreduced.scale
         if self.atari:
             return human_scale(self.table["env"].unique().to_list())
         if not self.minatar:

@@ -37,7 +37,7 @@ from valueshare.report.figure_requirements import (
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
-from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings
+from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings, without_settings
 from valueshare.report.folder import Drawn
 from valueshare.text import pluralize
 
@@ -72,16 +72,23 @@ def draw_figures(
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
         raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
     chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
-    tuned, tuning = swept_settings.at_best_setting(data) if len(data.variants) > MAX_LINES else (data, ())
     drawn = []
     for name in dict.fromkeys(chosen):
-        kind = FIGURES[name]
-        figure, caption, notes = kind.draw(data if kind.every_setting else tuned)
-        drawn.append(Drawn(name, figure, caption, notes if kind.every_setting else (*tuning, *notes)))
+        shown, tuning_notes = _shown(data, FIGURES[name])
+        figure, caption, notes = FIGURES[name].draw(shown)
+        drawn.append(Drawn(name, figure, caption, (*tuning_notes, *notes)))
     if is_synthetic(results):
         for one in drawn:
             _mark_synthetic(one.figure)
     return drawn
+
+
+def _shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
+    """What a figure shows: of many learners each k at its best setting, unless that is not enough for it; and notes."""
+    if kind.every_setting or len(data.variants) <= MAX_LINES:
+        return data, ()
+    tuned, notes = swept_settings.at_best_setting(data)
+    return (data, ()) if tuned.main.is_empty() or kind.lacks(tuned) else (tuned, notes)
 
 
 def unmet_needs(data: ReportData) -> dict[str, str]:
@@ -242,10 +249,10 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
         return data.main, ()
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    swept = pl.col("k").n_unique().over("algorithm") > 1
+    names = [v.algorithm for v in data.variants if without_settings(v.algorithm) == without_settings(data.swept)]
     left = len(data.ks) - len(shown)
-    kept = data.main.filter(~swept | pl.col("k").is_in(shown))
-    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",)
+    kept = data.main.filter(~pl.col("algorithm").is_in(names) | pl.col("k").is_in(shown))
+    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",) if left else ()
 
 
 def _sweep_name(data: ReportData) -> str:

@@ -15,7 +15,7 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
-from valueshare.report.figures.style import RUN_KEY, split_settings, without_settings
+from valueshare.report.figures.style import RUN_KEY, plain_of, split_settings, without_settings
 from valueshare.report.swept_settings import find_grids
 from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
 
@@ -159,14 +159,15 @@ def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Va
     """
     if names:
         return [_pair(data, text) for text in names]
-    first, *others = data.variants
-    mapped = any(grid.settings[0] == "k" for grid in find_grids(data))
-    found = [(v, baseline_variant(v, data.variants) or first) for v in others]
-    return [(x, y) for x, y in found if not (mapped and x.k == y.k and _same_algorithm(x, y))]
+    mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
+    found = [(v, baseline_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
+    return [(x, y) for x, y in found if not (without_settings(x.algorithm) in mapped and _same_learner(x, y))]
 
 
-def _same_algorithm(x: Variant, y: Variant) -> bool:
-    return without_settings(x.algorithm) == without_settings(y.algorithm)
+def _same_learner(x: Variant, y: Variant) -> bool:
+    """Whether two differ in other settings than k alone; DQN is IB-DQN with k = 0."""
+    plain_x, plain_y = (plain_of(without_settings(v.algorithm)) for v in (x, y))
+    return plain_x == plain_y and x.k == y.k
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:

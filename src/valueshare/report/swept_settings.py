@@ -15,7 +15,7 @@ from valueshare.report.data import ReportData
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import plain_of, series_style, without_settings
-from valueshare.text import pluralize
+from valueshare.text import plain_numbers, pluralize
 
 MAX_MAPS = 12  # in one figure
 MAX_VALUES = 40  # of one setting: more are not a grid, or none that can be read
@@ -31,6 +31,7 @@ class Grid(NamedTuple):
 
     env: str
     algorithm: str
+    algorithms: tuple[str, ...]  # whose runs they are: the algorithm, and the same without the layer if it is its k = 0
     settings: tuple[str, str]  # k first, if it is one of them
     runs: pl.DataFrame  # a row per run: both settings, seed, score (its AUC), diverged
     score: str  # what the score is
@@ -66,9 +67,10 @@ def find_grids(data: ReportData) -> list[Grid]:
 
 
 def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
-    kept = rows.filter(pl.col("base") == algorithm)
+    kept, algorithms = rows.filter(pl.col("base") == algorithm), [algorithm]
     if algorithm != plain_of(algorithm) and not (kept["k"] == 0).any():  # the same without the layer is its k = 0
         kept = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), kept])
+        algorithms.append(plain_of(algorithm))
     known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in kept.columns}
     counts = kept.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
     swept = [name for name, count in zip(known, counts, strict=True) if count > 1]
@@ -81,22 +83,27 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     evaluations = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
     values = with_divergence(run_auc(at_shared_steps(evaluations), column).table, evaluations)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
-    return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
+    return Grid(env, algorithm, tuple(algorithms), (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
 
+@lru_cache(maxsize=1)
 def at_best_setting(data: ReportData) -> tuple[ReportData, tuple[str, ...]]:
     """The results with each grid reduced to the best second setting of each first one; and notes."""
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
-        in_grid = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
-        kept = rows.filter(in_grid).join(best_settings(grid.runs, *grid.settings), on=grid.settings, how="semi")
+        best, (first, second) = best_settings(grid.runs, *grid.settings), grid.names
+        in_grid = (pl.col("env") == grid.env) & pl.col("base").is_in(grid.algorithms)
+        kept = rows.filter(in_grid).join(best, on=grid.settings, how="semi")
         if grid.settings[0] == "k":  # one learner for each k again: it needs no setting in its name
             kept = kept.with_columns(algorithm="base")
         rows = pl.concat([rows.filter(~in_grid), kept])
-        first, second = grid.names
         notes.append(f"figures of {grid.title} show each {first} at its best {second} over all seeds")
+        if left_out := sorted(set(grid.runs[grid.settings[0]]) - set(best[grid.settings[0]])):
+            values = ", ".join(plain_numbers(left_out))
+            why = f"at every {second} a run diverged or has no score"
+            notes.append(f"figures of {grid.title} leave out {first} = {values}: {why}")
     table = rows.with_columns(k="shared_k").drop("base", "shared_k")
-    return replace(data, table=table, whole=data), tuple(notes)
+    return replace(data, table=table, unreduced=data), tuple(notes)
 
 
 def _with_base(data: ReportData) -> pl.DataFrame:

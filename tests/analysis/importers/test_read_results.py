@@ -338,15 +338,23 @@ def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Pa
     for file in (runs / "begun" / "records").iterdir():
         file.unlink()
     (runs / "damaged" / "agents.parquet").write_bytes(b"PAR1")
+    (runs / "without").mkdir()
+    (runs / "without" / "config.json").write_text('{"kind": "training", "settings": {}}')
+    PageUpdater([runs])  # watch leaves them out too
     results = read_results(runs)
     assert [source.path for source in results.about] == [str(runs / "sound")]
-    assert results.left_out == (str(runs / "begun"), str(runs / "damaged"))
-    begun, damaged = results.notes
+    assert results.left_out == tuple(str(runs / name) for name in ("begun", "damaged", "without"))
+    begun, damaged, without = results.notes
     assert begun == f"{runs / 'begun'} is left out: {runs / 'begun' / 'records'} holds no records: train first"
     assert damaged.startswith(f"{runs / 'damaged'} is left out: {runs / 'damaged' / 'agents.parquet'} ")
+    missing = runs / "without" / "agents.parquet"
+    assert without == f"{missing.parent} is left out: {missing} is missing: put it back, or train the run again"
     (note,) = shortened([begun], short_names(results.paths))  # pages go to other people
     assert note == "begun is left out: begun/records holds no records: train first"
-    assert "damaged/agents.parquet" in refused(runs / "sound", runs / "damaged")  # it is named
+    for named in ((runs / "sound", runs / "damaged"), (runs, runs / "damaged"), (runs / "damaged", runs)):
+        assert "damaged/agents.parquet" in refused(*named)
+    with pytest.raises(InvalidInput, match=r"damaged/agents\.parquet"):
+        PageUpdater([runs / "damaged"])
     with pytest.raises(InvalidInput, match="--max-result-size"):
         read_results(runs, max_result_size=100)
     shutil.rmtree(runs / "sound")

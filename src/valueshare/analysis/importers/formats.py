@@ -100,6 +100,8 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
 
 def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tuple[dict[str, Any] | None, pl.DataFrame]:
     """The configuration of a run folder, where it has one, and its table of agents, checked as `resume` checks them."""
+    if not (folder / AGENTS).exists():
+        raise InvalidInput(f"{folder / AGENTS} is missing: put it back, or train the run again")
     config, agents = read_config(folder), read_agents(folder, limit)
     _require(agents, ("agent", "env", "algorithm", "seed"), folder / AGENTS, "it is not of a run")
     try:

@@ -83,20 +83,18 @@ def read_results(
     """
     limit = SizeLimit(max_result_size)
     named_paths = [paths] if isinstance(paths, str | Path) else list(paths)
-    sources = dict[Path, Path]()  # and the path that holds each
-    for named in map(Path, named_paths):
-        for source in _sources(named):
-            sources.setdefault(source, named)
+    named = list(map(Path, named_paths))
+    sources = list(dict.fromkeys(source for path in named for source in _sources(path)))
     if not sources:
         raise InvalidInput("no results are given: name run folders or files")
-    tables, notes, about, first_agent = [], _not_read(map(Path, named_paths), list(sources)), list[Source](), 0
+    tables, notes, about, first_agent = [], _not_read(named, sources), list[Source](), 0
     left_out: dict[str, InvalidInput] = {}
-    for path, named in sources.items():
+    for path in sources:
         reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
         try:
             imported = reader(path, limit)
         except InvalidInput as error:
-            if path == named or isinstance(error, TooLarge):
+            if path in named or isinstance(error, TooLarge):
                 raise
             left_out[str(path)] = error
             continue
@@ -137,9 +135,9 @@ def _sources(path: Path) -> list[Path]:
     if (path / "agents.parquet").is_file():
         return [path]
     refuse_tabular(path)
-    if (read_config(path, skip_damaged=True) or {}).get("kind") == "training":
-        raise InvalidInput(f"{path / 'agents.parquet'} is missing: put it back, or train the run again")
-    runs = sorted(file.parent for file in path.rglob("agents.parquet"))
+    if _is_training_run(path):
+        return [path]  # without a table of agents: refused when it is read
+    runs = sorted({file.parent for file in path.rglob("agents.parquet")} | _without_agents(path))
     files = sorted(file for name in FILES for file in path.rglob(name))
     sources = [*runs, *files] or _tables(path)
     if not sources and (studies := _tabular_below(path)):
@@ -151,6 +149,16 @@ def _sources(path: Path) -> list[Path]:
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
         )
     return sources
+
+
+def _without_agents(path: Path) -> set[Path]:
+    """The training runs below a folder that lack their table of agents."""
+    folders = {file.parent for file in path.rglob("config.json") if not (file.parent / "agents.parquet").exists()}
+    return set(filter(_is_training_run, folders))
+
+
+def _is_training_run(folder: Path) -> bool:
+    return (read_config(folder, skip_damaged=True) or {}).get("kind") == "training"
 
 
 def refuse_tabular(folder: Path) -> None:

@@ -127,8 +127,16 @@ def check(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         refuse_tabular(path)
         runs = [file.parent for file in path.rglob("agents.parquet")]
+        unreadable = list[InvalidInput]()
         for folder in runs:
-            read_config_and_agents(folder)  # refuses what is damaged, or of a newer version
+            try:
+                read_config_and_agents(folder)  # refuses what is damaged, or of a newer version
+            except InvalidInput as error:
+                if folder == path:
+                    raise
+                unreadable.append(error)
+        if unreadable and len(unreadable) == len(runs):
+            raise unreadable[0]
         if not runs and not (path / "config.json").is_file():
             read_results(path)  # refuses it with the reason
     return list(paths)
