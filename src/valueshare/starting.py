@@ -20,7 +20,7 @@ from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extend_plan
-from valueshare.runs.plan_text import plan_listing, plan_summary
+from valueshare.runs.plan_text import plan_listing, plan_summary, schedule_notes
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
@@ -152,7 +152,7 @@ def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> R
             copy.push(lambda name: name == CONFIG)  # before everything else, as in a folder
 
         plan = extend_plan(stored, steps)
-        print_lines(execution.console, *_schedule_notes(plan))
+        print_lines(execution.console, *schedule_notes(plan))
         return _continue(plan, copy, execution, begin)
 
 
@@ -201,16 +201,6 @@ def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run
     callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
     kept = {"tensorboard": "tensorboard" in execution.log, CALLBACKS: callbacks}
     return run_folder.UsedOptions({**launch_plan.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
-
-
-def _schedule_notes(plan: Plan) -> list[str]:
-    """A note where the step size of an extended run is 0 from its old end on."""
-    ended = [
-        env
-        for env, settings in plan.settings.items()
-        if settings.step_size_schedule == "linear" and (settings.step_size_steps or 0) <= plan.extended_from[env][-1]
-    ]
-    return [f"note: the step size of {env} has fallen linearly to 0, so its agents learn nothing new" for env in ended]
 
 
 def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractContextManager[Copy]:

@@ -11,15 +11,14 @@ from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, report_data, run_names
 from valueshare.report.findings import (
     Comparison,
-    Interval,
     Verdict,
     compare,
     find_verdict,
-    format_interval,
     pairs,
     sentence,
     sentence_with_numbers,
 )
+from valueshare.report.interval import Interval, format_interval
 
 
 def compared(found: ReportData, number: int = 0) -> Comparison:

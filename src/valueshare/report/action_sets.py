@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import paper_order, series_style
-from valueshare.report.findings import Interval, format_interval
+from valueshare.report.interval import Interval, format_interval
 from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
 FIGURE = "gain-against-actions"

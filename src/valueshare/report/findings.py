@@ -1,6 +1,6 @@
 """Findings: which algorithm scores higher, by how much and how surely, in sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -16,8 +16,9 @@ from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
 from valueshare.report.figures.style import RUN_KEY, plain_of, split_settings, without_settings
+from valueshare.report.interval import Interval, format_interval, format_number, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
+from valueshare.text import K_IS_N, exact, k_text, other_name_at_zero
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -27,26 +28,6 @@ READING = (
         "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
     ),
 )
-
-
-class Interval(NamedTuple):
-    """A number and its 95 % interval, if there is one."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], names: Sequence[str]) -> "Interval | None":
-        """A number of a row with its interval, by their three names; None where there is no number."""
-        value, low, high = (row[name] for name in names)
-        return None if value is None else cls(value, low, high)
-
-    def sign_relative_to(self, other: float) -> int:
-        """1 if all of the interval lies above a number, -1 if below, 0 if neither."""
-        if self.low is None or self.high is None:
-            return 0
-        return (self.low > other) - (self.high < other)
 
 
 class Comparison(NamedTuple):
@@ -226,31 +207,6 @@ def sides(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
     low, high = (comparison.envs[name].cast(pl.Float64) for name in CI95)  # all null has no type
     return int((low > 0).sum()), int((high < 0).sum())
-
-
-def format_number(value: float) -> str:
-    """Four digits at most, with a real minus."""
-    size = abs(value)
-    text = f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
-    return text.replace("-", "−")
-
-
-def format_interval(interval: Interval, *, sign: bool = True, least_decimals: int = 0) -> str:
-    """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
-    value, low, high = interval
-    plus = "+" if sign and value > 0 else ""
-    if low is None or high is None:
-        number = format_number(value)
-        if len(number.partition(".")[2]) < least_decimals:
-            number = f"{value:,.{least_decimals}f}".replace("-", "−")
-        return f"{plus}{number} (one seed: no interval)"
-    return f"{plus}{interval_text(value, low, high, least_decimals)}"
-
-
-def probability_text(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.value:.2f}"
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _size(comparison: Comparison) -> float:

@@ -14,8 +14,8 @@ from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
 from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
-from valueshare.report.findings import format_number
 from valueshare.report.folder import Drawn, Report
+from valueshare.report.interval import format_number
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
 from valueshare.report.tabular_files import StoredStudy, stored_result

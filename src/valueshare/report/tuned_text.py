@@ -9,7 +9,7 @@ import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
-from valueshare.report.findings import Interval, format_interval, format_number
+from valueshare.report.interval import Interval, format_interval, format_number
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import plain_number, plain_numbers, pluralize
 

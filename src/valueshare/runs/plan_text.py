@@ -122,3 +122,13 @@ def _notes_on_k(plan: Plan) -> list[str]:
         for name, k in largest.iter_rows()
         if k == 0 and ALGORITHMS[name].uses_k
     ]
+
+
+def schedule_notes(plan: Plan) -> list[str]:
+    """A note where the step size of an extended run is 0 from its old end on."""
+    ended = [
+        env
+        for env, settings in plan.settings.items()
+        if settings.step_size_schedule == "linear" and (settings.step_size_steps or 0) <= plan.extended_from[env][-1]
+    ]
+    return [f"note: the step size of {env} has fallen linearly to 0, so its agents learn nothing new" for env in ended]

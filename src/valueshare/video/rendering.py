@@ -29,6 +29,7 @@ from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, 
 from valueshare.envs.minatar import is_minatar, minatar_channels
 from valueshare.envs.one_hot import encode
 from valueshare.errors import first_line
+from valueshare.video.actions import MINATAR_NAMES, action_names, atari_words, base_name
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -36,15 +37,8 @@ ATARI_FPS = 60
 DEFAULT_RATE = 30.0  # steps per second, of environments that have none
 UNLIMITED = 2**30  # steps or frames; no episode is as long
 
-# Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
+# Gymnasium's own, of environments that EnvPool has too.
 RATES = {"CartPole": 50.0, "LunarLander": 50.0, "LunarLanderContinuous": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
-NAMES = {
-    "CartPole": ("left", "right"),
-    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
-    "MountainCar": ("left", "nothing", "right"),
-    "Acrobot": ("torque −1", "torque 0", "torque +1"),
-}
-MINATAR_NAMES = ("nothing", "left", "up", "right", "down", "fire")
 MINATAR_RATE = 20.0  # of MinAtar's own display
 CELL_PIXELS = 40
 NO_IMAGE = "render() returns no RGB image"
@@ -105,7 +99,7 @@ class RenderedAtari:
         emulator.loadROM(ale_py.roms.get_rom_path(game.rom))
         height, width = emulator.getScreenDims()  # not 210 x 160 in all games
         names = emulator.getLegalActionSet() if rule.full_actions else emulator.getMinimalActionSet()
-        self.actions = tuple(_words(action.name) for action in names)
+        self.actions = tuple(atari_words(action.name) for action in names)
         self.rate = ATARI_FPS / rule.frame_skip
         self.colour: Any = AtariVectorEnv(
             game=game.rom,
@@ -143,7 +137,7 @@ class RenderedGrid:
         minatar = is_minatar(spec.name)
         self.environments = make_environments(spec.name, 1, backend=spec.backend, episode_limit=UNLIMITED)
         self.rate, self.actions = (
-            (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
+            (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, action_names(spec, np.arange(spec.actions)))
         )
         self.colours = minatar_colours(spec.name) if minatar else None
         self.problem = "" if minatar else "Gymnax draws no images of it"
@@ -183,9 +177,9 @@ class RenderedEnvPool:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        self.rate = RATES.get(_base_name(spec.name), DEFAULT_RATE)
+        self.rate = RATES.get(base_name(spec.name), DEFAULT_RATE)
         self.env_actions = pool_actions(spec.name)
-        self.actions = _names(spec, self.env_actions)
+        self.actions = action_names(spec, self.env_actions)
         self.pool: Any = None
         self.problem = ""
 
@@ -239,8 +233,8 @@ class RenderedGymnasium:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         env, self.problem = _gymnasium_env(spec.name)
-        self.actions = _names(spec, action_table(spec.name, env.action_space))
-        known = RATES.get(_base_name(spec.name), DEFAULT_RATE)
+        self.actions = action_names(spec, action_table(spec.name, env.action_space))
+        known = RATES.get(base_name(spec.name), DEFAULT_RATE)
         self.rate = float(env.metadata.get("render_fps") or known)
         self.env = CheckedEnvironment(env, spec)
 
@@ -281,24 +275,3 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], str]:
 def _checked_image(rendered: Any) -> Frame | None:
     image = np.asarray(rendered)
     return image if image.ndim == 3 and image.shape[-1] == 3 and image.dtype == np.uint8 else None
-
-
-def _base_name(env_id: str) -> str:
-    """CartPole of gym:CartPole-v1."""
-    return env_id.rpartition(":")[2].partition("-v")[0]
-
-
-def _names(spec: EnvironmentSpec, env_actions: NDArray[Any]) -> tuple[str, ...]:
-    """The meaning of each action, its values where it is a bin, or its number."""
-    if env_actions.ndim == 2:
-        return tuple(", ".join(f"{value:.2g}" for value in action) for action in env_actions)
-    names = NAMES.get(_base_name(spec.name), ())
-    numbers = tuple(f"action {number}" for number in range(spec.actions))
-    return names if len(names) == spec.actions else numbers
-
-
-def _words(action: str) -> str:
-    """UPRIGHTFIRE -> up right fire."""
-    for word in ("NOOP", "UP", "DOWN", "LEFT", "RIGHT", "FIRE"):
-        action = action.replace(word, f" {word.lower()}")
-    return action.strip().replace("noop", "nothing")

@@ -13,7 +13,7 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import format_steps, game, seed_count
 from valueshare.report.figures.style import series_style
-from valueshare.report.findings import Interval
+from valueshare.report.interval import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell

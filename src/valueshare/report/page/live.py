@@ -11,7 +11,8 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.analysis.importers.formats import read_config_and_agents
-from valueshare.analysis.importers.results import Results, read_results, refuse_tabular
+from valueshare.analysis.importers.results import Results, read_results
+from valueshare.analysis.importers.sources import refuse_tabular
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.printing import print_line

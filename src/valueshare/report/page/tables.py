@@ -11,15 +11,8 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import (
-    Comparison,
-    Interval,
-    format_interval,
-    format_number,
-    probability_text,
-    sentence,
-    sides,
-)
+from valueshare.report.findings import Comparison, sentence, sides
+from valueshare.report.interval import Interval, format_interval, format_number, probability_text
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
