@@ -147,10 +147,10 @@ def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
     if len(starts) > 1 and get_origin(kind) is tuple:
         option = str(tokens[0].keyword)
-        given = [tuple(token.value for token in tokens[i:j]) for i, j in pairwise([*starts, len(tokens)])]
-        values = list(chain.from_iterable(dict.fromkeys(given)))
-        distinct = len(given) > len(set(given)) == 1 or len(set(values)) == len(values)
-        once = shlex.join([option, *values]) if distinct else f"all of its values after one {option}, each once"
+        given = dict.fromkeys(tuple(token.value for token in tokens[i:j]) for i, j in pairwise([*starts, len(tokens)]))
+        values = list(chain.from_iterable(given))
+        shared = sum(len(set(group)) for group in given) > len(set(values))  # which of them are meant is not known
+        once = f"all of its values after one {option}" if shared else shlex.join([option, *values])
         raise CoercionError(msg=f"{option} is given twice: write {once}", token=tokens[0])
     tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):
