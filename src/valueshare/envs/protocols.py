@@ -15,7 +15,7 @@ from valueshare.text import suggestion
 
 @dataclass(frozen=True)
 class AtariProtocol:
-    """How an Atari game is played, seen and scored; the defaults are Machado et al.'s (2018)."""
+    """How an Atari game is played, observed and scored; the defaults are Machado et al.'s (2018)."""
 
     name: str
 

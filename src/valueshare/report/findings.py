@@ -146,7 +146,7 @@ def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Va
 
 
 def _same_learner(x: Variant, y: Variant) -> bool:
-    """Whether two differ in other settings than k alone; DQN is IB-DQN with k = 0."""
+    """Whether both are one algorithm with one k, so that only other settings differ; DQN is IB-DQN with k = 0."""
     plain_x, plain_y = (plain_of(without_settings(v.algorithm)) for v in (x, y))
     return plain_x == plain_y and x.k == y.k
 
