@@ -80,7 +80,7 @@ def test_in_words() -> None:
         "Atari protocol nature-2015: dc317729ff9e",
         "actions: those the game reacts to, not sticky",
         "a step: 4 frames with one action",
-        "seen: the brighter of the last two frames, grayscale, 84x84 (area); the last 4 stacked",
+        "observation: the brighter of the last two frames, grayscale, 84x84 (area); the last 4 stacked",
         "starts: 0 to 30 no-op frames, no FIRE pressed, mode 0, difficulty 0",
         "episodes end at: game over, in training also at a lost life",
         "truncated after: 108,000 frames = 27,000 steps",

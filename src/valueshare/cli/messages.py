@@ -81,18 +81,13 @@ def _is_switch(argument: Argument) -> bool:
     return argument.token_count()[0] == 0 or any(name.startswith("--no-") for name in argument.names)
 
 
-def _positive(option: str) -> str:
-    """--X for --no-X."""
-    return f"--{option.removeprefix('--').removeprefix('no-')}"
-
-
 def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
     words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
     is_value = [before in valued for before in ["", *words]]
     place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
     before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
-    switch = _positive(before)
+    switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
         return f"write {switch} or {negative}" if negative in options else f"leave it out, as {switch} takes no value"

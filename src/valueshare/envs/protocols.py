@@ -79,6 +79,7 @@ class AtariProtocol:
     def described(self) -> list[str]:
         """The protocol in words, one line per subject."""
         picture = "the brighter of the last two frames" if self.frame_max_pool else "the last one"
+        size = f"{self.height}x{self.width}"
         starts = f"0 to {self.max_noops} no-op frames" if self.max_noops else "no no-ops"
         endings = "game over" + (", in training also at a lost life" * self.terminal_on_life_loss)
         actions = "all 18" if self.full_actions else "those the game reacts to"
@@ -88,7 +89,7 @@ class AtariProtocol:
             f"Atari protocol {self.name}": self.digest,
             "actions": f"{actions}, {sticky}",
             "a step": f"{self.frame_skip} frames with one action",
-            "seen": f"{picture}, grayscale, {self.height}x{self.width} ({self.resize}); the last {self.stack} stacked",
+            "observation": f"{picture}, grayscale, {size} ({self.resize}); the last {self.stack} stacked",
             "starts": f"{starts}, no FIRE pressed, mode {self.mode}, difficulty {self.difficulty}",
             "episodes end at": endings,
             "truncated after": f"{self.frame_limit:,} frames = {self.step_limit:,} steps",

@@ -55,7 +55,7 @@ def locked(path: Path, refusal: str = "", wait_seconds: float = 0.0) -> Iterator
 
 
 def is_taken(path: Path) -> bool:
-    """Whether another process holds the lock, as seen from this machine."""
+    """Whether another process holds the lock, as far as this machine can tell."""
     try:
         with locked(path):
             return False

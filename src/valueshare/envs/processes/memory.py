@@ -49,9 +49,9 @@ class SharedArrays:
 def fence() -> None:
     """Whoever sees a write made after this call sees every write made before it.
 
-    Some processors let others see stores in another order. Stores before the release of a lock are seen before it, and
-    stores after its next acquisition after that. Every call has its own lock, because several threads may call this at
-    once.
+    On some processors, stores become visible to others in another order. Those before the release of a lock become
+    visible before it, and those after its next acquisition after that. Every call has its own lock, because several
+    threads may call this at once.
     """
     lock = threading.Lock()
     lock.acquire()

@@ -161,7 +161,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     finally:
         with suppress(OSError):
             marker.unlink()
-    for key, words in (("seen", "see"), ("writable", "write to")):
+    for key, words in (("visible", "see"), ("writable", "write to")):
         unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
@@ -177,7 +177,7 @@ def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
     """Refuse a URL that a node cannot read from or write to."""
     store, name = Store(url), f"{TEMP_PREFIX}{secrets.token_hex(8)}"
     try:
-        store.write(name, b"seen", retry=False)
+        store.write(name, worker.PROBE, retry=False)
     except Unreachable as error:
         raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
     try:

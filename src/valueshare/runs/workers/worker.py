@@ -14,6 +14,8 @@ from valueshare._version import __version__
 from valueshare.children import serve
 from valueshare.errors import InvalidInput
 
+PROBE = b"written by the driver"  # the file by which workers check that they can use its storage
+
 
 def work(text: str, threads: int | None = None) -> bool:
     """Run a population into its run's folder, with the task's threads if none are given; whether it finished."""
@@ -43,7 +45,7 @@ def probe_storage(text: str) -> str:
     if "url" in request:
         return json.dumps({**reply, "reason": _unreachable(**request)})
     path = Path(request["path"])
-    reply["seen"] = path.is_file()
+    reply["visible"] = path.is_file()
     reply["writable"] = os.access(path.parent, os.W_OK)
     reply["locked"] = path.is_file() and is_taken(path)
     return json.dumps(reply)
@@ -56,7 +58,7 @@ def _unreachable(url: str, name: str) -> str:
 
     try:
         store, probe = Store(Url(url)), f"{name}-{secrets.token_hex(4)}"
-        if store.read(name) != b"seen":
+        if store.read(name) != PROBE:
             return "it does not see the driver's files"
         store.write(probe, b"", retry=False)
         store.delete(probe)
