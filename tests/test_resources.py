@@ -222,7 +222,7 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     assert named("Breakout-MinAtar", threads=1_000_000) == f", {most}"
     with pytest.raises(InvalidInput, match="threads"):
         named("Breakout-MinAtar", threads="two")
-    monkeypatch.setattr(resources, "suits_processes", lambda *_: True)  # 16 threads: 4 groups of 4
+    monkeypatch.setattr(resources, "prefers_processes_for", lambda *_: True)  # 16 threads: 4 groups of 4
     monkeypatch.setattr(resources, "available_cores", lambda: 16)
     monkeypatch.setattr(local, "available_cores", lambda: 16)
     words = "up to 16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"

@@ -15,7 +15,7 @@ import torch
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 from valueshare.population.compilation import check_compiler, compiler_problem
-from valueshare.population.engine import asynchronous_groups, suits_processes
+from valueshare.population.engine import asynchronous_groups, prefers_processes_for
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
@@ -216,7 +216,7 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     if execution.groups is not None:
         count = min(execution.groups, largest)
         reason = "given" if count == execution.groups else f"{execution.groups} given, one per agent at most"
-    elif any(suits_processes(spec.backend, spec.settings.replay_device, device) for spec in specs):
+    elif any(prefers_processes_for(spec.backend, spec.settings.replay_device, device) for spec in specs):
         count = asynchronous_groups(largest, threads)
         reason = "emulators in processes, one per group"
     else:

@@ -19,7 +19,7 @@ from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
-from valueshare.runs.plan import AUTO, Plan, config, extend_plan
+from valueshare.runs.plan import AUTO, Plan, extend_plan, to_config
 from valueshare.runs.plan_text import plan_listing, plan_summary, schedule_notes
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
@@ -146,7 +146,7 @@ def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> R
             )
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
-            if config(run_folder.open_plan(copy.folder)) != config(stored):
+            if to_config(run_folder.open_plan(copy.folder)) != to_config(stored):
                 raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
             run_folder.write_extension(copy.folder, plan, f"valueshare extend --steps {steps}", used)
             copy.push(lambda name: name == CONFIG)  # before everything else, as in a folder

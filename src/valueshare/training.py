@@ -11,7 +11,7 @@ from typing import Any
 from valueshare.envs.base import Backend
 from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
-from valueshare.population.settings import show_settings
+from valueshare.population.settings import settings_in_signature
 from valueshare.runs.callbacks import CallbackFunction
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
@@ -23,7 +23,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.starting import extend_run, resume_run, shard_location, start
 
 
-@show_settings()
+@settings_in_signature()
 def train(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
@@ -100,8 +100,8 @@ def extend(
 ) -> Run:
     """Continue training a finished run to `steps` steps in total; the other arguments are those of `resume`.
 
-    With constant schedules it ends as if it had had `steps` steps from the start. The schedules of epsilon and of the
-    step size stay as they were.
+    Unless the step size falls linearly, the result is that of a run of `steps` steps from the start. The schedules of
+    epsilon and of the step size stay as they were.
     """
     execution = ExecutionOptions(
         network=network,

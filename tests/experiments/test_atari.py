@@ -18,12 +18,12 @@ from valueshare.experiments.atari_options import AtariOptions
 from valueshare.experiments.study import Study
 from valueshare.population import memory
 from valueshare.population.presets import atari, atari_rmsprop, preset_for
-from valueshare.runs.plan import config, difference
+from valueshare.runs.plan import difference, to_config
 from valueshare.runs.planning import make_plan
 
 Cli = Callable[..., tuple[int, str, str]]
 PAPER = AtariOptions(scale="paper")
-OVERLAP = "an update samples the transitions up to the step before, because learning overlaps the games"
+OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the games"
 
 
 @pytest.fixture(autouse=True)
@@ -236,10 +236,10 @@ def test_whether_rewards_are_signs_is_the_protocols() -> None:
 
 def test_the_digest_of_the_protocol_is_stored_and_compared() -> None:
     plan = make_plan(["Pong", "Breakout"], "dqn", seeds=1, atari_protocol="nature-2015")
-    stored = config(plan)
+    stored = to_config(plan)
     protocol = {"name": "nature-2015", "digest": atari_protocol("nature-2015").digest}
     assert stored["protocols"] == {"ALE/Pong-v5": protocol, "ALE/Breakout-v5": protocol}
-    assert "protocols" not in config(make_plan("CartPole-v1", "dqn", seeds=1))
+    assert "protocols" not in to_config(make_plan("CartPole-v1", "dqn", seeds=1))
     changed = {**stored, "protocols": {"ALE/Pong-v5": {**protocol, "digest": "0" * 12}}}
     assert difference(changed, stored) is not None
 

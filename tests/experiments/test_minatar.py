@@ -15,7 +15,7 @@ from valueshare.experiments.minatar import AGENTS, GAMES, minatar_study
 from valueshare.population.presets import minatar
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures
-from valueshare.report.findings import find_verdict
+from valueshare.report.findings import compare_all
 
 
 def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
@@ -108,7 +108,7 @@ def results() -> Results:
 
 def test_games_are_averaged_on_dqns_scale() -> None:
     data = report_data(results(), 500)
-    (comparison,) = find_verdict(data).comparisons
+    (comparison,) = compare_all(data).comparisons
     assert comparison.x.style.label == "IB-DQN(n)"
     assert comparison.what == "IQM of the DQN-normalized AUC"
     # DQN's final score is the mean of steps 2,000 to 4,000: 3/4 of its gain. Its AUC is 1/2 of the gain, so 2/3.

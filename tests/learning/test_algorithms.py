@@ -246,7 +246,7 @@ def test_algorithms_read_settings_that_exist() -> None:
 def test_what_may_share_a_population() -> None:
     families: dict[object, list[str]] = {}
     for name, algorithm in ALGORITHMS.items():
-        families.setdefault(algorithm.architecture, []).append(name)
+        families.setdefault(algorithm.population_key, []).append(name)
     assert sorted(families.values()) == [
         ["double-dqn", "ib-double-dqn"],
         ["dqn", "ib-dqn"],

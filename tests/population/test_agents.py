@@ -78,8 +78,8 @@ def test_populations_share_environment_network_and_loss() -> None:
     assert found == [([env], group) for env in ("A", "B") for group in shared]
     assert pl.concat(groups).sort("agent").equals(table)
     assert sorted(names) == sorted(ALGORITHMS)
-    assert all(len({ALGORITHMS[name].architecture for name in group}) == 1 for group in shared)
-    assert len({ALGORITHMS[group[0]].architecture for group in shared}) == len(shared)
+    assert all(len({ALGORITHMS[name].population_key for name in group}) == 1 for group in shared)
+    assert len({ALGORITHMS[group[0]].population_key for group in shared}) == len(shared)
 
 
 @pytest.mark.parametrize(

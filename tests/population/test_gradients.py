@@ -171,5 +171,7 @@ def test_the_table_must_be_one_population() -> None:
     spec = environment_spec("CartPole-v1", "gymnasium")
     with pytest.raises(ValueError, match="cannot share a population"):
         make_population(table, SETTINGS, spec, torch.device("cpu"))
+    with pytest.raises(ValueError, match="1 environments and 2 specs: give one spec per environment"):
+        make_population(table[:1], SETTINGS, [spec, spec], torch.device("cpu"))
     assert [g["algorithm"].to_list() for g in populations(table)] == [["dqn"], ["rdq"]]
     assert isinstance(table, pl.DataFrame)

@@ -9,7 +9,7 @@ from valueshare.report.figure_registry import draw_figures
 from valueshare.report.findings import pairs
 from valueshare.report.page.about import agent_rows
 from valueshare.runs.launcher_options import parse_shard
-from valueshare.runs.plan import config, difference, from_config
+from valueshare.runs.plan import difference, from_config, to_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import shard_plan
 
@@ -72,7 +72,7 @@ def test_other_k_keep_their_numbers(ks: dict[str, list[float]], actions: dict[st
 
 def test_the_numbers_of_actions_are_stored_with_a_run() -> None:
     plan = make_plan(["CartPole-v1", "Acrobot-v1"], k="n", seeds=2)
-    stored = config(plan)
+    stored = to_config(plan)
     assert stored["actions"] == {"CartPole-v1": 2, "Acrobot-v1": 3}
     assert from_config(stored, plan.agents).actions == plan.actions
     assert shard_plan(plan, parse_shard("2/2")).actions == {"Acrobot-v1": 3}

@@ -13,7 +13,7 @@ from valueshare.report.findings import (
     Comparison,
     Verdict,
     compare,
-    find_verdict,
+    compare_all,
     pairs,
     sentence,
     sentence_with_numbers,
@@ -91,7 +91,7 @@ def test_k_is_n_or_a_number_where_all_environments_have_as_many_actions() -> Non
 
 def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
     same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
-    assert sentence(compared(data_of(same))) == "IB-DQN(4) cannot be told from DQN."
+    assert sentence(compared(data_of(same))) == "IB-DQN(4) is not clearly different from DQN."
     alone = {key: own for key, own in TWO.items() if key[3] == 0}
     found = compared(data_of(alone))
     assert found.difference == Interval(10.0, None, None)
@@ -108,6 +108,22 @@ def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
     assert "of 2 environments it is clearly higher on 2 and clearly lower on 0" in sentence_with_numbers(found)
 
 
+def test_the_first_sentence_compares_no_differences_of_different_environments() -> None:
+    """50 of 1,000 points are not more than 0.8 of 0.1: without a common scale, the clearest gain comes first."""
+    scores = {
+        ("Small", "dqn", 0.0): (0.1, 0.2, 0.3, 0.4),
+        ("Large", "dqn", 0.0): (900, 1000, 1010, 1020),
+        ("Small", "ib-dqn", 2.0): (0.9, 1.0, 1.1, 1.2),
+        ("Large", "ib-dqn", 4.0): (1015, 1030, 1060, 1070),
+    }
+    runs = {(*key, seed): [own, own] for key, values in scores.items() for seed, own in enumerate(values)}
+    first, _ = compare_all(data_of(runs)).sentences
+    assert first.startswith("The clearest gain: IB-DQN(2) scores higher than DQN: mean AUC 1.05 against 0.25")
+    large = {("Large", *key[1:]): own for key, own in runs.items() if key[0] == "Large" or key[2]}
+    first, _ = compare_all(data_of(large)).sentences
+    assert first.startswith("The largest gain: IB-DQN(4)")
+
+
 def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
     ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in TWO.items()}
     found = compared(data_of(ahead))
@@ -118,10 +134,10 @@ def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
 def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
     """Two algorithms are not one, whatever is missing of them."""
     apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
-    found = find_verdict(data_of(apart))
+    found = compare_all(data_of(apart))
     assert found.sentences == ["IB-DQN(4) and DQN have no evaluation at the same step of the same environment."]
     ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
-    assert find_verdict(data_of(ragged)).sentences == [
+    assert compare_all(data_of(ragged)).sentences == [
         "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
     ]
 
@@ -153,7 +169,7 @@ def test_headlines_count_all_comparisons() -> None:
 def test_pairs_are_named_where_baselines_differ() -> None:
     levels = {("dqn", 0.0): 0.0, ("double-dqn", 0.0): 20.0, ("dueling-dqn", 0.0): 10.0, ("ib-dqn", 4.0): 10.0}
     found = data_of({("Here", *who, seed): [level + seed] * 2 for who, level in levels.items() for seed in (0, 1)})
-    _, counted = find_verdict(
+    _, counted = compare_all(
         found, ["ib-dqn,dqn", "ib-dqn,double-dqn", "ib-dqn,dueling-dqn", "dueling-dqn,dqn"]
     ).sentences
     assert counted == (
@@ -172,7 +188,7 @@ def test_a_comparison_at_one_step_size_says_so() -> None:
             for seed in range(10)
         }
     )
-    first, counted = find_verdict(found).sentences
+    first, counted = compare_all(found).sentences
     assert first.startswith(
         "The largest gain at the same step size: IB-DQN(4) with step size 0.2 scores higher than DQN with step size 0.2"
     )
@@ -185,7 +201,7 @@ def test_a_comparison_at_one_step_size_says_so() -> None:
 def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
     def warning(seeds: int, *envs: str) -> list[str]:
         scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in envs for k in (0.0, 4.0) for seed in range(seeds)}
-        return find_verdict(data_of(scores)).few_seeds
+        return compare_all(data_of(scores)).few_seeds
 
     for envs, enough in ((("Here",), 10), (("Here", "There"), 5)):
         assert warning(3, *envs) == [f"Intervals of 3 seeds are too narrow: run at least {enough}."]
@@ -196,7 +212,7 @@ def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
 def test_each_comparison_has_its_own_number_of_seeds_that_are_enough() -> None:
     scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in ("A", "B") for k in (0.0, 4.0) for seed in range(5)}
     scores |= {("A", "ib-dqn", 8.0, seed): [float(seed)] * 2 for seed in range(12)}
-    verdict = find_verdict(data_of(scores))
+    verdict = compare_all(data_of(scores))
     assert [one.enough_seeds for one in verdict.comparisons] == [5, 10]
     assert verdict.few_seeds == ["Intervals of 5 seeds are too narrow: run at least 10."]  # of k = 8: 5 of DQN on A
     assert not verdict.has_one_seed

@@ -6,7 +6,7 @@ from synthetic import RESAMPLES, TWO, Scores, data_of
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.run_values import run_auc
 from valueshare.report.figures.series import find_variants
-from valueshare.report.findings import find_verdict
+from valueshare.report.findings import compare_all
 from valueshare.report.notes import MAX_NAMES, merged_notes
 
 WHO = find_variants(pl.DataFrame([("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 16.0)], ["algorithm", "k"], orient="row"))
@@ -47,7 +47,7 @@ def test_one_seed_is_noted_once_and_not_beside_the_verdict() -> None:
     def noted(*scores: Scores) -> tuple[list[str], list[str]]:
         data = data_of({key: own for some in scores for key, own in some.items() if key[3] == 0})
         notes = performance_profile(run_auc(data.main).table, [0.0], resamples=RESAMPLES).notes
-        verdict = find_verdict(data)
+        verdict = compare_all(data)
         merged = merged_notes(notes, data.variants)
         return merged, merged_notes(notes, data.variants, one_seed=verdict.has_one_seed)
 

@@ -10,7 +10,7 @@ from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.figures.style import without_settings
-from valueshare.report.findings import find_verdict
+from valueshare.report.findings import compare_all
 from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
@@ -183,7 +183,7 @@ def test_figures_of_many_settings_show_the_best_ones() -> None:
     assert not any("step size" in text for text in texts)
     tuned, _ = at_best_setting(data)
     assert tuned.scale == data.scale
-    compared = [(one.x.style.label, one.y.style.label) for one in find_verdict(data).comparisons]
+    compared = [(one.x.style.label, one.y.style.label) for one in compare_all(data).comparisons]
     assert len(compared) == 8  # k = 1 and k = 4 with k = 0 at each step size, and no step size with another
     assert all(x.partition(" with ")[2] == y.partition(" with ")[2] for x, y in compared)
 
@@ -225,7 +225,7 @@ def test_an_algorithm_that_is_no_part_of_a_grid_stays() -> None:
     data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
     tuned, _ = at_best_setting(data)
     assert {without_settings(v.algorithm) for v in tuned.variants} == {"dqn", "ib-dqn"}
-    labels = {(one.x.algorithm, one.x.k) for one in find_verdict(data).comparisons}
+    labels = {(one.x.algorithm, one.x.k) for one in compare_all(data).comparisons}
     assert all(k > 0 for _, k in labels), labels
 
 
@@ -233,7 +233,7 @@ def test_step_sizes_of_an_algorithm_without_a_map_are_compared() -> None:
     grid = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(algorithm=pl.lit("ib-double-dqn"))
     dqn = table(lambda k, size: k + size, (0.0,), SIZES, seeds=2).with_columns(algorithm=pl.lit("dqn"))
     data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
-    of_dqn = [one for one in find_verdict(data).comparisons if without_settings(one.x.algorithm) == "dqn"]
+    of_dqn = [one for one in compare_all(data).comparisons if without_settings(one.x.algorithm) == "dqn"]
     assert len(of_dqn) == 2
 
 
@@ -355,7 +355,7 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
 
     def said(seeds: int, *asked: str) -> tuple[str, ...]:
         data = report_data(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), FEW)
-        return verdict_sentences(data, find_verdict(data, asked), find_tuned(data))
+        return verdict_sentences(data, compare_all(data, asked), find_tuned(data))
 
     few, enough = said(9), said(10)
     of_sweep = sentences(tuned_of(table(falling, KS, SIZES, seeds=9)))

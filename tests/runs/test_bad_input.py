@@ -13,7 +13,7 @@ from torch import nn
 import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.plan import config, difference
+from valueshare.runs.plan import difference, to_config
 from valueshare.runs.plan_text import plan_summary
 from valueshare.runs.planning import make_plan
 
@@ -79,6 +79,10 @@ BAD = {
     "Adam's betas with RMSprop": (
         ["--optimizer", "rmsprop", "--adam-betas", "0.9", "0.99"],
         "only adam has it; set optimizer to adam, or leave --adam-betas out",
+    ),
+    "a scale of rewards that are clipped": (
+        ["--clip-rewards", "--reward-scale", "0.1"],
+        "--reward-scale 0.1: with --clip-rewards, training rewards are signs, whatever their scale; leave one of",
     ),
     "a loss of quantiles": (
         ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
@@ -270,7 +274,7 @@ def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
         step_size=np.float32(0.25),
         device=torch.device("cpu"),  # type: ignore[arg-type]
     )
-    stored = config(plan)
+    stored = to_config(plan)
     assert stored["settings"]["CartPole-v1"]["reward_scale"] == 0.5
     assert (plan.agents["k"][0], plan.agents["step_size"][0], stored["device"]) == (4, 0.25, "cpu")
 
@@ -327,7 +331,7 @@ def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
 
 
 def test_other_environments_are_named() -> None:
-    there, here = (config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
+    there, here = (to_config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
     assert difference(there, here) == "env is CartPole-v1 there and Acrobot-v1 here"
 
 

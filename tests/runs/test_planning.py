@@ -10,7 +10,7 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
-from valueshare.runs.plan import Plan, config, difference, from_config, split
+from valueshare.runs.plan import Plan, difference, from_config, split, to_config
 from valueshare.runs.plan_text import about_settings, plan_listing, plan_summary
 from valueshare.runs.planning import default_folder, families, make_plan
 
@@ -129,21 +129,21 @@ def test_minatar_games_share_a_population() -> None:
 
 def test_families_are_stored_where_there_are_any() -> None:
     made = plan([game("Pong"), game("Breakout"), game("A-v1", backend="envpool")], {})
-    stored = config(made)
+    stored = to_config(made)
     assert stored["families"] == {"Pong": "Pong", "Breakout": "Pong"}
     again = from_config(stored, made.agents)
     assert [p.agents["env"].to_list() for p in again.populations.values()] == [
         p.agents["env"].to_list() for p in made.populations.values()
     ]
-    assert "families" not in config(plan([game("A-v1", backend="envpool")], {}))
+    assert "families" not in to_config(plan([game("A-v1", backend="envpool")], {}))
 
 
 def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
-    wanted = config(plan([game("Pong")], {}))
-    older = config(plan([game("Pong")], {}))
+    wanted = to_config(plan([game("Pong")], {}))
+    older = to_config(plan([game("Pong")], {}))
     del older["settings"]["Pong"]["delayed_actor"]
     assert difference(older, wanted) is None
-    lagging = config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
+    lagging = to_config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
     assert difference(older, lagging) == "delayed_actor of Pong is false there and true here"
 
 
@@ -219,9 +219,9 @@ def test_k_n_is_the_number_of_actions_of_each_environment() -> None:
     assert ks(both, [0, 1, "n"]) == expected
     assert ks(both, iter([0, 1, "n"])) == expected
     made = make_plan(both, k="n", seeds=1)
-    assert from_config(config(made), made.agents).agents.equals(made.agents)  # a run folder has numbers alone
+    assert from_config(to_config(made), made.agents).agents.equals(made.agents)  # a run folder has numbers alone
     assert made.agents.schema["k"] == pl.Float64
-    assert "'n'" not in str(config(made))
+    assert "'n'" not in str(to_config(made))
 
 
 def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:

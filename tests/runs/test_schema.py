@@ -15,7 +15,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.records import CheckpointPaths, read_progress, read_tables
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.plan import config, from_config
+from valueshare.runs.plan import from_config, to_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import UsedOptions, open_plan, record_resume
 from valueshare.runs.shards import shard_plan
@@ -151,7 +151,7 @@ def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> 
     plan = make_plan(["Pong", "Boxing"], "dqn", seeds=1)
     assert set(plan.families.values()) == {"ALE/Pong-v5"}
     own = shard_plan(plan, LauncherOptions(shard=shard).selected_shard)
-    assert from_config(config(own), own.agents).families == own.families
+    assert from_config(to_config(own), own.agents).families == own.families
 
 
 @pytest.mark.parametrize(

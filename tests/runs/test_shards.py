@@ -15,7 +15,7 @@ import valueshare
 from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard, shard_folder
-from valueshare.runs.plan import Plan, config, from_config, split
+from valueshare.runs.plan import Plan, from_config, split, to_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run import Run
 from valueshare.runs.shards import end_times, longest_first, shard_plan
@@ -80,7 +80,7 @@ def test_a_split_keeps_the_order_and_is_stored() -> None:
     ]
     assert agents(fine) == agents(PLAN)
     assert max(spec.agents.height for spec in fine.populations.values()) == 2  # 4 in halves, not 3 and 1
-    again = from_config(config(fine), fine.agents)
+    again = from_config(to_config(fine), fine.agents)
     assert [spec.name for spec in again.populations.values()] == names
     assert split(fine, 100).chunks == fine.chunks  # never back to larger ones
     assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}

@@ -73,14 +73,14 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
 
 def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
     """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
-    from valueshare.runs.plan import KIND, config, difference
+    from valueshare.runs.plan import KIND, difference, to_config
     from valueshare.runs.storage.copies import stored_config
     from valueshare.starting import check_device
 
     stored = stored_config(location)
     if stored is None or stored.get("kind") != KIND:
         return None
-    other = difference(stored, config(plan))
+    other = difference(stored, to_config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
         raise InvalidSetting(f"{location} holds a run with other settings ({other}): choose another --out")

@@ -31,7 +31,7 @@ from valueshare.cli.running import command_line, print_plan, require_training, r
 from valueshare.errors import InvalidInput
 from valueshare.option_groups import in_group
 from valueshare.population.other_names import check_known
-from valueshare.population.settings import PER_AGENT, SETTINGS, show_settings
+from valueshare.population.settings import PER_AGENT, SETTINGS, settings_in_signature
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from valueshare.runs.run import Run
 
 
-@show_settings(as_option, None)
+@settings_in_signature(as_option, None)
 def train(
     *,
     env: Annotated[tuple[str, ...], in_group("environment")],
@@ -85,7 +85,7 @@ def train(
         plan: Print all settings and the memory needed, without running anything.
     """
     overrides = {name: value for name, value in settings.items() if value is not None}
-    _check_alone(algorithm, seeds, overrides)
+    _check_before_imports(algorithm, seeds, overrides)
     with stop_on_signals() as stop:
         require_training()
         from valueshare import starting
@@ -124,7 +124,7 @@ def train(
         _run(work, folder, launcher, stop)
 
 
-def _check_alone(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
+def _check_before_imports(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
     """Refuse values that are wrong by themselves, before PyTorch is imported, which takes seconds."""
     for name in algorithms:
         check_known("algorithm", algorithm_name(name), ALGORITHM_NAMES)
@@ -164,7 +164,7 @@ def extend(
 ) -> None:
     """Train a finished run for more steps; its schedules stay as they were.
 
-    With constant schedules the result is bit-identical to a run that had this number of steps from the start.
+    Unless the step size falls linearly, the result is bit-identical to a run of this number of steps from the start.
 
     Args:
         run: The run's folder or URL; with --shard, the folder that holds the shards.

@@ -101,7 +101,7 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
     """The algorithms that can be one run: the same settings, and one network and loss."""
     kinds: dict[tuple[Any, Preset], list[str]] = {}
     for name in algorithms:
-        kinds.setdefault((algorithm_named(name).architecture, preset(name)), []).append(name)
+        kinds.setdefault((algorithm_named(name).population_key, preset(name)), []).append(name)
     return [tuple(members) for members in kinds.values()]
 
 

@@ -14,7 +14,7 @@ from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import as_count
 
-OVERLAP = "an update samples the transitions up to the step before, because learning overlaps the {}"
+OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the {}"
 REPLACEMENT = "batches are drawn with replacement"
 
 

@@ -92,8 +92,8 @@ class Algorithm(NamedTuple):
     peak_output_tensors: int = 4  # tensors of the outputs' size that an update needs at once, measured
 
     @property
-    def architecture(self) -> tuple[Callable[..., nn.Module], Loss]:
-        """The network and the loss: agents with this and their NetworkShape in common can share a population."""
+    def population_key(self) -> tuple[Callable[..., nn.Module], Loss]:
+        """The network and the loss: agents with equal keys and equal NetworkShapes can share a population."""
         return self.build, self.loss
 
     @property

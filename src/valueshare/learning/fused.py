@@ -4,8 +4,8 @@ As operations of PyTorch, an update of Adam reads and writes memory a dozen time
 of a small network. Here each weight is read and written once. PyTorch's compiler does the same; these are for training
 without it.
 
-Weights p, gradients g and moments m and v are [P, ...]. An agent's numbers do not depend on the number of threads, or
-on the other agents; one that is not `active` [P] keeps all of them.
+Weights p, gradients g and moments m and v are [P, ...]. An agent's numbers do not depend on the number of threads or
+on other agents; agents that are not `active` [P] are unchanged.
 """
 
 import os
@@ -136,5 +136,5 @@ def _as_rows(tensor: Tensor, like: Tensor) -> Array:
 
 @cache
 def _thread_pool(process: int) -> ThreadPoolExecutor:
-    """Threads of a process; a fork has none of its parent's."""
+    """One pool per process: a forked child does not inherit its parent's threads."""
     return ThreadPoolExecutor(max(1, torch.get_num_threads() - 1), f"optimiser-{process}")

@@ -42,7 +42,7 @@ def half_squared(error: Tensor) -> Tensor:
 
 
 def huber(error: Tensor, delta: float = 1.0) -> Tensor:
-    """e²/2 where |e| <= delta, delta·(|e| - delta/2) beyond: the derivative, clipped at ±delta."""
+    """e²/2 where |e| <= delta, delta·(|e| - delta/2) beyond; its derivative is e clipped to ±delta."""
     size = error.abs()
     inside = size.clamp(max=delta)
     return inside * (size - 0.5 * inside)
@@ -65,7 +65,7 @@ def quantile_huber_loss(quantiles: Tensor, tau: Tensor, targets: Tensor, kappa: 
 
 
 def baseline_residual_penalty(u: Tensor) -> Tensor:
-    """RDQ's penalty |u|²/2 = (B² + sum_a Z(a)²)/2 of the vector u = (z_1, ..., z_n, b).
+    """RDQ's penalty |u|²/2 = (b² + sum_a z_a²)/2 of the vector u = (z_1, ..., z_n, b).
 
     Shapes: u [..., A+1] -> [...].
     """
@@ -79,7 +79,7 @@ def select_action_values(q: Tensor, action: Tensor) -> Tensor:
 
 
 def _assert_ranks(*tensors: Tensor, one_axis_less: tuple[Tensor, ...] = ()) -> None:
-    """Equal ranks, and one axis less for those `one_axis_less`: broadcasting would hide a mistake."""
+    """Check for equal ranks, and one axis less for `one_axis_less`: broadcasting would hide a mistake."""
     rank = tensors[0].ndim
     assert all(t.ndim == rank for t in tensors), [t.shape for t in tensors]
     assert all(t.ndim == rank - 1 for t in one_axis_less), [t.shape for t in (*tensors, *one_axis_less)]

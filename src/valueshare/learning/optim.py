@@ -116,8 +116,8 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
 def _one_minus_exp(x: Tensor) -> Tensor:
     """1 - e^x = (1 + e^x)·tanh(-x/2), with all digits for x near 0, where 1 - 0.999 loses five.
 
-    As -expm1(x) it is the same number, but the compiler fuses that with the update of the weights
-    and computes it again for every few of them; what holds an `exp` it computes once per agent.
+    Not -expm1(x), the same number: torch.compile would fuse that into the update of the weights and
+    compute it again for every few of them. This form is computed once per agent.
     """
     return (1 + torch.exp(x)) * torch.tanh(-0.5 * x)
 

@@ -5,11 +5,11 @@ the image is cut into blocks of stride x stride pixels, so that a patch, what th
 m x m blocks, m = kernel / stride, and neighbouring patches are one block apart. Then there are two
 ways, one product per agent in both, and one batched product for all of them:
 
-- *Patches*: each is joined of its blocks and multiplied by the weights. Its derivative is a sum of
-  shifted slices: every pixel gathers what the patches say of it.
-- *Shifts*, on a GPU where m = 2: every block is multiplied by the weights of all its places in a
-  patch, and the products are added up, shifted. Nothing is joined, which outweighs that blocks at
-  the edges are multiplied in vain. (With m = 3 they are too many, and on a CPU it is slower. For
+- *Patches*: the blocks of each patch are concatenated and multiplied by the weights. The gradient
+  is a sum of shifted slices.
+- *Shifts*, on a GPU with m = 2: every block is multiplied by the weights of its four positions in a
+  patch, and the shifted products are added. Nothing is concatenated, which saves more than the
+  unused products at the edges cost. (With m = 3 these are too many, and on a CPU it is slower. For
   one image both take as long, and patches take fewer kernels.)
 
 In neither is anything scattered with atomic additions, which are slow and add up in another order every time.
@@ -35,17 +35,17 @@ class Convolution(nn.Module):
         if kernel % stride:
             raise InvalidInput(f"kernel = {kernel}, stride = {stride}: the kernel must be a multiple of the stride")
         self.kernel, self.stride, self.scale = kernel, stride, scale
-        like = nn.Conv2d(channels, outputs, kernel, stride)  # PyTorch's own first weights
-        self.weight, self.bias = like.parameters()
+        reference = nn.Conv2d(channels, outputs, kernel, stride)  # for PyTorch's initial weights
+        self.weight, self.bias = reference.parameters()
 
     def forward(self, image: Tensor) -> Tensor:
         # The scale goes to the few weights instead of the many pixels; bytes then stay whole
         # numbers, which even the short mantissas of TensorFloat-32 hold exactly.
         scale = 1.0 if image.dtype == torch.bool else self.scale
         columns = patch_weights(self.weight, self.stride) * scale  # [K, outputs]
-        one = image[..., 0, 0, 0].numel() == 1
-        if image.is_cuda and self.kernel // self.stride == 2 and not one:
-            return by_shifts(image, columns, self.stride) + self.bias
+        single_image = image[..., 0, 0, 0].numel() == 1
+        if image.is_cuda and self.kernel // self.stride == 2 and not single_image:
+            return convolve_by_shifts(image, columns, self.stride) + self.bias
         return _product(patches(image, self.kernel, self.stride), columns) + self.bias
 
     def extra_repr(self) -> str:
@@ -61,10 +61,10 @@ def patches(image: Tensor, kernel: int, stride: int) -> Tensor:
     """
     m = kernel // stride
     grid = blocks(image, stride)
-    return torch.cat([_at(grid, m, i, j) for i in range(m) for j in range(m)], -1)
+    return torch.cat([_patch_block(grid, m, i, j) for i in range(m) for j in range(m)], -1)
 
 
-def by_shifts(image: Tensor, columns: Tensor, stride: int) -> Tensor:
+def convolve_by_shifts(image: Tensor, columns: Tensor, stride: int) -> Tensor:
     """`patches @ columns` for m = 2, without the patches.
 
     Shapes: [..., H, W, C], [K, outputs] -> [..., H', W', outputs].
@@ -73,7 +73,7 @@ def by_shifts(image: Tensor, columns: Tensor, stride: int) -> Tensor:
     places = columns.reshape(4, -1, outputs).transpose(0, 1).flatten(1)  # [s·s·C, 4·outputs]
     grid = blocks(image, stride)
     products = _product(grid, places).reshape(*grid.shape[:-1], 2, 2, outputs)
-    a, b, c, d = (_at(products[..., i, j, :], 2, i, j) for i in (0, 1) for j in (0, 1))
+    a, b, c, d = (_patch_block(products[..., i, j, :], 2, i, j) for i in (0, 1) for j in (0, 1))
     return a + b + c + d
 
 
@@ -89,7 +89,7 @@ def blocks(image: Tensor, stride: int) -> Tensor:
     return grid.transpose(-4, -3).flatten(-3)
 
 
-def _at(grid: Tensor, m: int, i: int, j: int) -> Tensor:
+def _patch_block(grid: Tensor, m: int, i: int, j: int) -> Tensor:
     """The block (i, j) of every patch. Shapes: [..., h, w, n] -> [..., H', W', n]."""
     h, w = grid.shape[-3:-1]
     return grid[..., i : i + h - m + 1, j : j + w - m + 1, :]

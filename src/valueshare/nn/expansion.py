@@ -64,7 +64,7 @@ class MeanExpansion(nn.Module):
     @torch.jit.unused
     def _check_size(self, z: torch.Tensor) -> None:
         if isinstance(z, torch.fx.Proxy) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-            return  # no numbers yet, or a warning of a constant
+            return  # a traced shape is not a number, and comparing it would warn
         if self.n and z.shape[-1:] != (self.n,):
             raise InvalidInput(
                 f"the layer is made for n = {self.n} actions, and its input has shape {list(z.shape)}: give the size "
@@ -94,10 +94,10 @@ def append_mean_expansion(
     n x quantiles outputs, as in QR-DQN, the layer would take the mean over quantiles too: put `MeanExpansion(k, n=n)`
     into `forward`, after the reshape to [..., quantiles, n].
 
-    Refused are networks of Stable-Baselines3, whose target network would stay without the layer, layers with one
-    output, and, where modules show it, outputs that are probabilities or have an activation. After the advantages of a
-    dueling network the layer does nothing, because their mean is subtracted: where a network has a value stream, the
-    layer of the action-values must be named.
+    Refuses networks of Stable-Baselines3 (their target network would lack the layer), layers with one output, and, if
+    the modules show it, outputs that are probabilities or have an activation. After the advantages of a dueling network
+    the layer does nothing, because their mean is subtracted: if a network has a value stream, the layer of the
+    action-values must be named.
     """
     _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
@@ -131,7 +131,7 @@ def append_mean_expansion(
             if type(other).__module__ == nn.ReLU.__module__ and not isinstance(other, PROBABILITIES):
                 raise InvalidInput(
                     f"{type(other).__name__} follows the last linear layer {after!r}, and action-values have no "
-                    "activation: take it away, or name the output layer with after"
+                    "activation: remove it, or name the output layer with after"
                 )
     elif after in linears:
         following = _next_in_sequence(modules, after)
@@ -141,7 +141,7 @@ def append_mean_expansion(
         if isinstance(other, PROBABILITIES):
             raise InvalidInput(
                 f"{type(other).__name__} follows the linear layer {after!r}, and probabilities are "
-                "no action-values: take it away, or name the output layer with after"
+                "not action-values: remove it, or name the output layer with after"
             )
     linear = linears[after]
     if linear.out_features == 1:
@@ -250,7 +250,7 @@ def _refuse_stable_baselines3(module: object) -> None:
 
 
 def _number(k: float) -> float:
-    """k as a number, NumPy's and single tensors too; texts and truth values are none."""
+    """k as a float; NumPy scalars and tensors of one element count as numbers, strings and bools do not."""
     try:
         if not isinstance(k, str | bytes | bool | np.bool_):
             return float(k)

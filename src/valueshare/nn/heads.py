@@ -6,6 +6,7 @@ network, the vector u = (z_1, ..., z_n, b) for the baseline-residual one.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class PlainHead(nn.Module):
 
 @stackable
 class DuelingHead(nn.Module):
-    """q = B + (x - mean(x)): a stream for the mean action-value, one for the residuals, centred.
+    """q = b + (x - mean(x)): a stream for the mean action-value, one for the residuals, centred.
 
     Shapes: [..., features] -> q [..., A].
     """
@@ -88,7 +89,7 @@ class BaselineResidualHead(nn.Module):
 
 def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
-    return _network(shape, PLAIN_BIASES, PlainHead, k)
+    return _network(shape, PLAIN_BIASES, partial(PlainHead, k=k))
 
 
 def dueling_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
@@ -103,10 +104,10 @@ def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     return _network(shape, STREAM_BIASES, BaselineResidualHead)
 
 
-def _network(shape: NetworkShape, biases: Biases, head: Callable[..., nn.Module], *k: float) -> nn.Module:
-    """A torso and a head, which is made from (features, hidden, actions) and k where it has one."""
+def _network(shape: NetworkShape, biases: Biases, head: Callable[[int, int, int], nn.Module]) -> nn.Module:
+    """A torso and a head, which is made from (features, hidden, actions)."""
     module, features = torso(shape)
-    network = nn.Sequential(OrderedDict(torso=module, head=head(features, shape.hidden[-1], shape.actions, *k)))
+    network = nn.Sequential(OrderedDict(torso=module, head=head(features, shape.hidden[-1], shape.actions)))
     if shape.initialization == "paper":
         initialize_(network, biases if len(shape.observation) == 3 else Biases())
     return network

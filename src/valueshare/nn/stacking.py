@@ -20,7 +20,7 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def stackable(layer: type[Layer]) -> type[Layer]:
-    """A class of layers whose weights and buffers may be stacked over agents."""
+    """Class decorator: weights and buffers of this layer may be stacked over agents."""
     _STACKABLE.add(layer)
     return layer
 

@@ -70,7 +70,7 @@ def prefetched_exploration(population: Population, step: Tensor) -> Callable[[],
 
 
 def epsilon_greedy(q: Tensor, epsilon: Tensor | float, uniforms: Tensor, random_actions: Tensor) -> Tensor:
-    """Random actions where the uniform number is below epsilon, else the best one, and of several best the first.
+    """Epsilon-greedy actions: random where the uniform number is below epsilon; ties go to the first action.
 
     Shapes: q [..., A], the others [...] -> [...].
     """
@@ -85,7 +85,7 @@ def acting_taus(keys: Tensor, counter: Tensor, batch_size: int, counts: Quantile
 
 
 def stack_frames(stack: Tensor, frame: Tensor, first: Tensor) -> Tensor:
-    """Stacks with their newest frame and without the oldest; where `first`, all of that frame.
+    """Stacks without their oldest frame and with a new one; where `first`, the new frame fills the stack.
 
     Shapes: stack [..., S, H, W], frame [..., H, W], first [...] bool -> [..., S, H, W].
     """

@@ -55,22 +55,22 @@ def make_engine(
     evaluates: bool = True,
     processes: bool | None = None,
 ) -> Engine:
-    """`state` is that of a population before its first step; load a checkpoint into it afterwards.
+    """Build the engine of a population whose `state` is that before its first step; load a checkpoint afterwards.
 
-    One group on a CPU is trained by the plain loop. Several `groups` act each at their own speed: no agent's random
-    numbers change, and while the environments of one group run, the device works for another. Groups share `threads`
+    One group on a CPU is trained by the plain loop. With several `groups`, each steps at its own pace: while the
+    environments of one group run, the device serves another; no agent's random numbers change. Groups share `threads`
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
-    group's environments into a process of its own (None: where that is faster).
+    group's environments into a process of its own (None: if that is faster).
     """
     settings, size = population.settings, population.size
-    asynchronous = can_be_asynchronous(population) if processes is None else processes
+    asynchronous = prefers_processes(population) if processes is None else processes
     if asynchronous and population.replay_on_host:
-        raise InvalidInput("environments in processes need a replay on the device: leave it there")
+        raise InvalidInput("environments in processes need the replay on the GPU: leave replay_device out")
     threads = available_cores() if threads is None else threads
     if groups is None:
         groups = asynchronous_groups(size, threads) if asynchronous else 1
     if not 1 <= groups <= size:
-        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
+        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the number of agents")
     if compiled:
         # All populations compile the same few functions, and PyTorch keeps eight versions of each:
         # drop those of earlier populations.
@@ -116,13 +116,13 @@ def make_evaluator(population: Population, state: State, environments: Environme
     return HostEvaluator(population, state, environments, compiled=compiled)
 
 
-def can_be_asynchronous(population: Population) -> bool:
-    """Whether processes of their own make environments faster: emulators, and replay on a GPU."""
-    return suits_processes(population.env.backend, population.settings.replay_device, population.device)
+def prefers_processes(population: Population) -> bool:
+    """Whether environments are faster in processes of their own: emulators, with replay on a GPU."""
+    return prefers_processes_for(population.env.backend, population.settings.replay_device, population.device)
 
 
-def suits_processes(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
-    """The same, before the population is built."""
+def prefers_processes_for(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
+    """`prefers_processes`, before the population is built."""
     return backend == "ale" and replay_device not in ("cpu", "disk") and can_wait(device)
 
 

@@ -22,10 +22,10 @@ from valueshare.replay.transitions import Batch
 
 
 def learn(population: Population, state: State, batch: Batch | None = None, step: Tensor | None = None) -> None:
-    """Sample, differentiate, update. A `batch` that was sampled before belongs to step `step` [].
+    """One update: sample (unless a `batch` is given, sampled at step `step` []), differentiate, apply.
 
-    An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
-    moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
+    An agent whose loss or squared gradient norm is not finite is frozen: its weights, moments and
+    counts stay as they are for the rest of the run, and `diverged_at` says since when.
     """
     keys, settings = population.keys, population.settings
     step = state.step if step is None else step
@@ -36,9 +36,9 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     not_diverged = state.diverged_at < 0
-    # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
-    # transposed. The axis that is added is for parameters of one number per agent. No stack of the norms is summed:
-    # PyTorch 2.11 could not compile that for a GPU where there were ten.
+    # Reduced over the original axes: compiled, flattening a transposed gradient is a slow loop. `unsqueeze` is for
+    # parameters with one number per agent. The norms are added one by one: PyTorch 2.11 could not compile the sum of a
+    # stack of ten for a GPU.
     norms = [torch.linalg.vector_norm(g.unsqueeze(-1), dim=tuple(range(1, g.ndim + 1))) for g in gradients.values()]
     finite = torch.isfinite(losses) & torch.isfinite(sum((norm.square() for norm in norms), torch.zeros_like(losses)))
     active = not_diverged & finite  # [P]
@@ -148,7 +148,7 @@ def record_value_metrics(
 def sample(state: State, keys: Tensor, counter: Tensor, batch_size: int, history: CursorHistory | None = None) -> Batch:
     """Transitions of each agent, uniform over those in replay, with replacement.
 
-    `counter` [] is the RNG counter. With `history`, they are those that were in replay at the step of the state.
+    `counter` [] is the RNG counter. With `history`, they are sampled from what replay held at `state.step`.
     """
     replay = state.replay if history is None else replay_at(history, state.replay, state.step)
     return transitions.gather(replay, integers(keys, counter, batch_size, transitions.size(replay)))

@@ -1,4 +1,4 @@
-"""A phase: (population state, phase number) -> (population state, records), a pure function.
+"""A phase: the population's state and the phase number determine the new state and the records.
 
 Environments start new episodes at its start, from seeds keyed by (agent seed, phase), and every
 random number is keyed by (agent seed, stream, step): only the state carries over from
@@ -18,7 +18,7 @@ from valueshare.population.state import VALUE_METRICS, Population, State
 
 
 def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
-    """Train for a phase and evaluate where one is due; the state of the engine moves on in place.
+    """Train one phase, evaluate if due, and return the records; the engine's state is updated in place.
 
     `on_step` gets the number of every step. What it raises ends the phase. The state is then inconsistent:
     load the last checkpoint.
@@ -50,7 +50,7 @@ def records_schema() -> pl.Schema:
             "overestimation": pl.Float64(),
             "action_gap": pl.Float64(),
             "relative_action_gap": pl.Float64(),
-            "mean_action_value": pl.Float64(),  # of the last 1,000 batches
+            "mean_action_value": pl.Float64(),  # of the last ACTION_VALUE_WINDOW batches
             **{name: pl.Float64() for name in VALUE_METRICS[1:]},
             "train_score": pl.Float64(),
             "train_episodes": pl.Int64(),
@@ -60,7 +60,7 @@ def records_schema() -> pl.Schema:
 
 
 def _evaluate_agents(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
-    """Evaluate the agents; return the records, and start the sums since the last evaluation again."""
+    """Evaluate the agents, return the records, and reset the sums since the last evaluation."""
     if engine.evaluator is None:
         raise RuntimeError("an engine that only trains has no phases: call its executor")
     state = engine.state
@@ -76,7 +76,7 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
     means = (state.metric_sums.double() / (measurements or torch.nan)).cpu().numpy()  # [P, VALUE_METRICS]
     kept = min(updates, state.recent_action_values.shape[1])
     value = (state.recent_action_values.double().sum(-1) / (kept or torch.nan)).cpu().numpy()  # [P]
-    train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums start again soon
+    train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums are reset soon
     with np.errstate(divide="ignore", invalid="ignore"):
         train_score = state.train_returns.cpu().numpy() / train_episodes
     columns = {
@@ -94,7 +94,7 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
         "diverged_at": state.diverged_at.cpu().numpy().copy(),
     }
     table = pl.DataFrame(columns, schema=records_schema())
-    alive = pl.col("diverged_at") < 0
+    learning = pl.col("diverged_at") < 0
     return table.with_columns(
-        pl.selectors.float().fill_nan(None), diverged_at=pl.when(alive).then(None).otherwise("diverged_at")
+        pl.selectors.float().fill_nan(None), diverged_at=pl.when(learning).then(None).otherwise("diverged_at")
     )

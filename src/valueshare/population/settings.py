@@ -53,8 +53,9 @@ class AgentSettings:
 class TrainingSettings:
     """Settings that all agents of a population share.
 
-    A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the
-    number of steps of each of them.
+    A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the number of steps of each of
+    them. A run has the values of its preset (`GENERIC_SETTINGS` below, `presets.py`), not these defaults, which are the
+    paper's where a loss, an initialization and an optimiser are concerned.
     """
 
     steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
@@ -236,10 +237,10 @@ def _argument_type(declared: Setting) -> Any:
     return kind | None if declared.optional else kind
 
 
-def show_settings(
+def settings_in_signature(
     annotation: Callable[[Setting], Any] = _argument_type, default: Any = PRESET
 ) -> Callable[[Function], Function]:
-    """A decorator: the signature of a function names every setting in place of `**settings`."""
+    """A decorator: the function's signature names every setting in place of `**settings`."""
     by_name = partial(Parameter, kind=Parameter.KEYWORD_ONLY, default=default)
 
     def decorate(function: Function) -> Function:

@@ -142,8 +142,12 @@ def make_population(
     check_alike(specs)
     names = agents["algorithm"].unique().sort().to_list()
     algorithms = [algorithm_named(name) for name in names]
-    if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != len(specs):
+    if len({a.population_key for a in algorithms}) != 1:
         raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
+    if agents["env"].n_unique() != len(specs):
+        raise InvalidInput(
+            f"{agents['env'].n_unique()} environments and {len(specs)} specs: give one spec per environment"
+        )
     algorithm = algorithms[0]
     factory = network or algorithm.build
 
@@ -184,7 +188,8 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     """
     p, settings, env, device = (population.size, population.settings, population.env, population.device)
     on_host = population.replay_on_host and device.type != "meta"
-    folder = scratch or Path(tempfile.gettempdir()) if on_host and settings.replay_device == "disk" else None
+    on_disk = on_host and settings.replay_device == "disk"
+    folder = (scratch or Path(tempfile.gettempdir())) if on_disk else None
     factory, shape = population.factory, network_shape(settings, env)
     modules = [
         network_on_meta(factory, shape, k).to("meta")
@@ -224,11 +229,11 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
 
 
 def replay_rows(settings: TrainingSettings, stack: int) -> int:
-    """Rows of replay per agent: those of its capacity, or all that a run can write, if these are fewer.
+    """Rows of replay per agent: enough for its capacity, or for all that a run can write if that is less.
 
-    So a run of fewer steps than the capacity evicts what a longer one would, and can be extended. Every step writes a
-    row, the end of an episode another one, and a phase begins with one. Stacked frames are large: their episodes are
-    taken to last eight steps or more.
+    So a run shorter than the capacity evicts nothing that a longer run would keep, and can be extended. Every step
+    writes a row, the end of an episode another one, and a phase begins with one. Stacked frames are large: rows are for
+    episodes of eight steps or more on average.
     """
     ends = settings.steps // 8 if stack else settings.steps
     most = settings.steps + ends + settings.phases + stack + 4

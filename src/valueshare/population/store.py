@@ -27,12 +27,12 @@ def store(replay: Transitions, step: StepTensors, discount: Tensor, settings: Tr
     """Add a step to replay, all of it on the device of the replay. Shapes: discount [P]."""
     transitions.add(
         replay,
-        step.action,
-        training_reward(settings, step.reward),
-        discount.masked_fill(step.terminated, 0.0),
-        torch.where(per_agent(step.ended, step.observation), step.final_observation, step.observation),
-        step.ended,
-        step.observation,
+        action=step.action,
+        reward=training_reward(settings, step.reward),
+        discount=discount.masked_fill(step.terminated, 0.0),
+        next_observation=torch.where(per_agent(step.ended, step.observation), step.final_observation, step.observation),
+        ended=step.ended,
+        observation=step.observation,
     )
 
 

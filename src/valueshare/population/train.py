@@ -45,7 +45,7 @@ class TrainingResult(NamedTuple):
     """The result of a training run."""
 
     records: pl.DataFrame  # those of all finished phases
-    finished: bool  # False: `should_stop` ended it early; `state` is then of no phase
+    finished: bool  # False: `should_stop` ended it early; `state` is then mid-phase, and unusable
     population: Population
     state: State
 
@@ -76,13 +76,14 @@ def train_population(
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `threads` are those of the environments, and `groups` of agents step independently (None:
-    as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
-    every phase, when its checkpoint is written, and `on_evaluation` with its last step before that; `should_stop` at
-    every step: a phase that it ends leaves no trace, so that a run resumes from its last finished phase. `on_step` gets
-    the number of the step there, for displays. `extended_from` are earlier numbers of steps of a run that was extended.
+    as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `extended_from` are earlier
+    numbers of steps of a run that was extended.
 
-    A finished population has its records and its last state, in memory and on the disk, and of a
-    run that another call had finished no replay.
+    `on_step(step)` is called at every step, for displays, and `should_stop()` too: a phase that it interrupts is
+    discarded, so that a run resumes from its last finished phase. `on_evaluation(step)` is called after an evaluation,
+    before its checkpoint is written, and `on_phase(report)` when it is written.
+
+    The result has all records and the last state. If an earlier call had finished the population, its replay is empty.
     """
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
@@ -120,7 +121,7 @@ def _run_phases(
     should_stop: Callable[[], bool],
     on_step: Callable[[int], None],
 ) -> TrainingResult:
-    """Make the engine, train from the last checkpoint to the end, and free what the engine holds of a GPU."""
+    """Train from the last checkpoint to the end. The engine is made here, so that its memory is free on return."""
     engine = make()
     population, state, settings = engine.population, engine.state, engine.population.settings
     tables: list[pl.DataFrame] = []
@@ -130,15 +131,16 @@ def _run_phases(
         tables.append(records)
         on_phase(PhaseReport(phase, settings.phase_end(phase), records))
 
-    def poll(step: int) -> None:
-        writer.poll()
-        on_step(step)
-        if should_stop():
-            raise _Stop
-
     in_background = writes_in_background(population, state.replay)
     try:
         with closing(engine), CheckpointWriter(in_background=in_background) as writer:
+
+            def poll(step: int) -> None:
+                writer.poll()
+                on_step(step)
+                if should_stop():
+                    raise _Stop
+
             identity = fingerprint(population, state)
             first, earlier = _resume(paths, identity, state, extended_from)
             tables += earlier
@@ -150,19 +152,14 @@ def _run_phases(
                 if paths is None:
                     report(phase, records)
                     continue
-                writer.wait()  # before the next copy, which has no other name here: there is memory for one
+                writer.wait()  # the host has memory for one copy of the state
+                tensors = _host_copies(state_dict(state)) if in_background else state_dict(state)
+                delta = None if phase + 1 == settings.phases else _replay_delta(state.replay, since)
                 writer.write(
-                    partial(
-                        save,
-                        paths,
-                        phase,
-                        identity,
-                        _host_copies(state_dict(state)) if in_background else state_dict(state),
-                        records,
-                        None if phase + 1 == settings.phases else _replay_delta(state.replay, since),
-                    ),
+                    partial(save, paths, phase, identity, tensors, records, delta),
                     on_written=partial(report, phase, records),
                 )
+                del tensors, delta  # the writer frees them when they are written
     except _Stop:
         finished = False
     return TrainingResult(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
@@ -219,7 +216,7 @@ def _resume(
 
 
 def check_replay_device(replay_device: str | None, device: torch.device) -> None:
-    """Refuse a replay on a GPU beside training that is on none."""
+    """Refuse a replay on a GPU if training is on a CPU."""
     if replay_device == "cuda" and device.type != "cuda":
         raise InvalidSetting(
             "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "

@@ -68,8 +68,8 @@ class Transitions(NamedTuple):
 def default_rows(capacity: int, stack: int = 0) -> int:
     """Rows for `capacity` transitions: an eighth more, for the final observations.
 
-    Episodes of nine steps or more keep every transition; shorter ones keep fewer, down to 56 % of
-    them where every episode is a single step. Frames are large, and their episodes are long: a
+    Episodes of eight steps or more keep every transition; shorter ones keep fewer, down to 56 % of
+    them if every episode is a single step. Frames are large, and their episodes are long: a
     128th more, and what a stack reaches back.
     """
     if stack:

@@ -163,8 +163,7 @@ class ReportData:
     def differences(self, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
-        Over the evaluations that both have. A score before training belongs to the curve; other metrics mean nothing
-        before training.
+        Over the evaluations that both have; those before training count for normalized scores only.
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
@@ -231,8 +230,8 @@ def _run_of(runs: Mapping[str, str]) -> pl.Expr:
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
     """The table with K_IS_N for k where an algorithm's k is the number of actions of each environment.
 
-    So IB-DQN(n) is one algorithm on environments that differ in it. Where some k is the number of actions of one
-    environment and was run on another, or an environment is without k = n, the numbers stay. `k_number` has them.
+    So IB-DQN(n) is one algorithm on environments that differ in n. The numbers stay if an environment lacks k = n, or
+    was run with the n of another one. `k_number` always has the numbers.
     """
     n, k = pl.col("env").replace_strict(actions, default=None, return_dtype=pl.Float64), pl.col("k")
     pairs = table.with_columns(n=n).select("algorithm", "env", "k", "n").unique()
@@ -257,8 +256,8 @@ def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
-    learners, and no mean may mix them. So are two optimisers, but for RMSprop in Atari games, whose runs are kept apart
-    anyway; an unknown one may be any. `more` columns are in the names in any case.
+    learners, and no mean may mix them. The same holds for optimisers, except RMSprop on Atari games, which `main`
+    separates already; runs with an unknown optimiser are not separated. `more` columns are always in the names.
     """
     apart = all(has_human_score(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)

@@ -23,9 +23,9 @@ from valueshare.text import K_IS_N, exact, k_text, other_name_at_zero
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
     (
-        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. One of twenty comparisons "
-        "of equals should look like a difference; but intervals of few seeds are too narrow: on one environment it "
-        "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
+        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. About 1 in 20 comparisons of "
+        "equal algorithms should look like a difference. With few seeds intervals are too narrow, and it is more: on "
+        "one environment 1 in 3 with 2 seeds each, 1 in 5 with 3, 1 in 8 with 5, and 1 in 15 with 20."
     ),
 )
 
@@ -40,6 +40,7 @@ class Comparison(NamedTuple):
     values: tuple[float, float] | None  # x and y
     improvement: Interval  # the probability that a run of x beats one of y
     what: str  # what the difference is of
+    normalized: bool  # whether it is on a scale that all environments share
     notes: tuple[str, ...]
 
     @property
@@ -59,7 +60,7 @@ class Comparison(NamedTuple):
 
     @property
     def fewest_seeds(self) -> int:
-        """Of an environment, of x or y."""
+        """The fewest runs of x or y on any environment."""
         return int(min(*self.envs["runs_x"], *self.envs["runs_y"]))
 
     @property
@@ -81,7 +82,7 @@ class Verdict(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The result in a few sentences: the largest clear gain, or loss, and how many there are."""
+        """The result in a few sentences: the largest clear gain, or loss, and how many there are of each."""
         if not self.comparisons:
             return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
@@ -89,10 +90,11 @@ class Verdict(NamedTuple):
         higher, lower, unclear = ([one for one in self.comparisons if one.direction == side] for side in (1, -1, 0))
         first = "No comparison shows a difference."
         if higher or lower:
-            largest = max(higher, key=_size) if higher else min(lower, key=_size)
-            settings = [name.replace("_", " ") for name in _shared_settings(largest)]
+            rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
+            top = max(higher or lower, key=size)
+            settings = [name.replace("_", " ") for name in _shared_settings(top)]
             where = f" at the same {' and '.join(settings)}" if settings else ""
-            first = f"The largest {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(largest)}"
+            first = f"The {rank} {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(top)}"
         against = {one.y.style.label for one in self.comparisons}
         kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
         counts = [
@@ -103,6 +105,12 @@ class Verdict(NamedTuple):
         ]
         whom = f" with {against.pop()}" if len(against) == 1 else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
+
+    @property
+    def _has_one_scale(self) -> bool:
+        """Whether one difference can be larger than another: all are normalized, or of one environment."""
+        envs = {env for one in self.comparisons for env in one.envs["env"]}
+        return len(envs) == 1 or all(one.normalized for one in self.comparisons)
 
     @property
     def has_one_seed(self) -> bool:
@@ -122,7 +130,7 @@ class Verdict(NamedTuple):
         return [f"{what}: run at least {one.enough_seeds}."]
 
 
-def find_verdict(data: ReportData, names: Sequence[str] = ()) -> Verdict:
+def compare_all(data: ReportData, names: Sequence[str] = ()) -> Verdict:
     """The comparisons of these names, or the default ones."""
     results = [compare(data, pair) for pair in pairs(data, names)]
     return Verdict(
@@ -154,35 +162,35 @@ def _same_learner(x: Variant, y: Variant) -> bool:
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
-    names, sides = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
+    names, selections = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
     column, table = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
-    rows, cut = shared_evaluations(table, *sides, column)
+    rows, cut = shared_evaluations(table, *selections, column)
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."
     runs, notes = run_auc(rows, column)
     options: dict[str, Any] = {"column": column, "resamples": data.resamples}
     try:
-        chance, more = probability_of_improvement(runs, *sides, **options)
-        envs, _ = game_differences(runs, *sides, **options)
+        chance, more = probability_of_improvement(runs, *selections, **options)
+        envs, _ = game_differences(runs, *selections, **options)
     except InvalidInput:
         return f"{names} cannot be compared: no run of one has all evaluations that both have."
     difference, values, what = None, None, "AUC"
     if data.scale is not None or envs.height == 1:
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
-        row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
+        row = difference_interval(runs, *selections, statistic, **options).table.row(0, named=True)
         difference = Interval.of(row, ("difference", *CI95))
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
     improvement = Interval(*chance.select("value", *CI95).row(0))
     first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
-    return Comparison(x, y, envs, difference, values, improvement, what, notes)
+    return Comparison(x, y, envs, difference, values, improvement, what, data.scale is not None, notes)
 
 
 def sentence(comparison: Comparison) -> str:
     """IB-DQN(4) scores higher than DQN."""
-    words = {1: "scores higher than", -1: "scores lower than", 0: "cannot be told from"}
+    words = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
     return f"{comparison.x.style.label} {words[comparison.direction]} {comparison.y.style.label}."
 
 
@@ -196,21 +204,26 @@ def sentence_with_numbers(comparison: Comparison) -> str:
     if improvement.low is not None:  # of single runs it says nothing
         text += f"; a run of it is the better one with probability {probability_text(improvement)}"
     if envs.height > 1:
-        up, down = sides(comparison)
+        up, down = clear_differences(comparison)
         text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
     elif envs.height:
         text += f", on {game(envs['env'][0])}"
     return f"{text}."
 
 
-def sides(comparison: Comparison) -> tuple[int, int]:
+def clear_differences(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
     low, high = (comparison.envs[name].cast(pl.Float64) for name in CI95)  # all null has no type
     return int((low > 0).sum()), int((high < 0).sum())
 
 
-def _size(comparison: Comparison) -> float:
-    return comparison.difference.value if comparison.difference else comparison.improvement.value
+def _difference(comparison: Comparison) -> float:
+    return abs(comparison.difference.value) if comparison.difference else 0.0
+
+
+def _probability(comparison: Comparison) -> float:
+    """How far the probability of improvement is from that of equals."""
+    return abs(comparison.improvement.value - 0.5)
 
 
 def _names(some: Sequence[Comparison]) -> str:
@@ -232,7 +245,7 @@ def _pair_names(some: Sequence[Comparison], between: str) -> str:
 
 
 def _shared_settings(comparison: Comparison) -> list[str]:
-    """The names of the settings that both algorithms have in their names, with the same values; a run is none."""
+    """The settings that both algorithms have in their names, with the same values; `run=` does not count."""
     x, y = (split_settings(side.algorithm)[1].split() for side in (comparison.x, comparison.y))
     names = [setting.partition("=")[0] for setting in x]
     return [name for name in names if name != RUN_KEY] if x == y else []

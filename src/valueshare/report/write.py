@@ -20,7 +20,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
-from valueshare.report.findings import find_verdict, pairs
+from valueshare.report.findings import compare_all, pairs
 from valueshare.report.folder import Report, atomic_folder, check_output_folder, errors_name, write_files
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
@@ -99,7 +99,7 @@ def write_report(
 def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
     drawn = draw_figures(results, names, data=data)
     texts, table_notes = score_tables(data)
-    verdict = find_verdict(data, compare)
+    verdict = compare_all(data, compare)
     chosen = find_tuned(data)
     warning = [SYNTHETIC] if is_synthetic(results) else []
     all_notes = (

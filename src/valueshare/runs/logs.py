@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import importing
 from valueshare.files import checksum
 from valueshare.records import TENSORBOARD
-from valueshare.runs.plan import Plan, config
+from valueshare.runs.plan import Plan, to_config
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.storage.remote import PROVENANCE
 from valueshare.runs.variants import label, variant_columns
@@ -62,7 +62,7 @@ class WandbLog:
     """Writes the records of phases; a run that is there already continues, and a new one gets all records so far."""
 
     def __init__(self, folder: Path, plan: Plan, records: pl.DataFrame, say: Callable[[str], object]) -> None:
-        library, settings = require_wandb(), config(plan)
+        library, settings = require_wandb(), to_config(plan)
         project = os.environ.get("WANDB_PROJECT") or PROJECT
         # A resumed or extended run is the same by its table of agents, and when it was started.
         identity = [settings["agents"], stored_provenance(folder / PROVENANCE).get("started")]

@@ -32,7 +32,7 @@ CHOSEN_AT_START = ("device", "compile")  # unless they are given
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that determines the numbers of a run."""
+    """A run before it starts: everything that determines its numbers, and how they are stored."""
 
     agents: pl.DataFrame  # the table, one row per agent
     settings: dict[str, TrainingSettings]  # by environment
@@ -78,7 +78,7 @@ class Plan:
         return PopulationSpec(name, agents, self.settings[env], self.backends[env], self.extended_from.get(env, ()))
 
 
-def config(plan: Plan) -> dict[str, Any]:
+def to_config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
     optional: dict[str, Any] = {name: getattr(plan, name) for name in (*OPTIONAL, "extended_from")}
     optional["protocols"] = {
@@ -119,7 +119,10 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
-    """The plan with at most `limit` agents per population, or by its name; 0: no limit. A finer split stays."""
+    """The plan with at most `limit` agents per population, one number or by the population's name; 0: no limit.
+
+    Chunks that exist already are not merged.
+    """
     if not limit:
         return plan
     chunks = dict(plan.chunks)

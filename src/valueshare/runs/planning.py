@@ -40,7 +40,7 @@ def make_plan(
     backend: Backend | None = None,
     **settings: Any,
 ) -> Plan:
-    """The plan of a run: presets by environment, overridden by settings; k = "n" is the number of actions of each."""
+    """The plan of a run: each environment's preset, overridden by `settings`; k = "n" is its number of actions."""
     for name in settings:
         check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
@@ -53,7 +53,7 @@ def make_plan(
     given: list[Coefficient] = as_list(k)
     k_values: list[Coefficient] = ["n" if is_n(value) else value for value in given]
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
-    _check_is_read(algorithms, k_values, settings)
+    _refuse_unread_settings(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)
     first_seed = as_int("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
@@ -72,7 +72,7 @@ def make_plan(
         raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
-    _check_optimizer_reads({each.optimizer for each in shared.values()}, settings)
+    _refuse_unread_optimizer_settings({each.optimizer for each in shared.values()}, settings)
     tables = [
         agent_table(
             name,
@@ -180,7 +180,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings: dict[str, Any]) -> None:
+def _refuse_unread_settings(algorithms: Sequence[str], k: Sequence[Coefficient], settings: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     values = settings | {"k": [value for value in k if value != 0]}
     for name, readers in setting_readers().items():
@@ -190,14 +190,19 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
             raise InvalidSetting(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
+    if settings.get("clip_rewards") and settings.get("reward_scale", 1.0) != 1.0:
+        raise InvalidSetting(
+            f"reward_scale = {settings['reward_scale']}: with clip_rewards, training rewards are signs, whatever their "
+            "scale; leave one of the two out"
+        )
     if "loss" in settings and all(ALGORITHMS[name].is_quantile for name in algorithms):
         raise InvalidSetting(
             f"loss = {settings['loss']}: the loss of {', '.join(algorithms)} is the quantile Huber loss; leave loss out"
         )
 
 
-def _check_optimizer_reads(optimizers: Collection[str], settings: dict[str, Any]) -> None:
-    """Refuse settings of an optimiser that no environment's agents have."""
+def _refuse_unread_optimizer_settings(optimizers: Collection[str], settings: dict[str, Any]) -> None:
+    """Refuse optimiser settings that no chosen optimiser reads."""
     for name, reader in OPTIMIZER_SETTINGS.items():
         if name in settings and reader not in optimizers:
             shown = ", ".join(map(str, as_list(settings[name])))

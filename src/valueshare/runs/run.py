@@ -57,13 +57,13 @@ class Run:
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
         agent = as_int("agent", agent)
-        with self._with_weights(agent) as folder:
+        with self._folder_with_weights(agent) as folder:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
         """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
         agent = as_int("agent", agent)
-        with self._with_weights(agent) as folder:
+        with self._folder_with_weights(agent) as folder:
             return read_policy(folder, agent, network)
 
     def best(
@@ -85,10 +85,10 @@ class Run:
         envs = candidates["env"].unique(maintain_order=True).to_list()
         if env is None and len(envs) > 1:
             raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(envs)}")
-        candidates = _only(candidates, "env", envs[0] if env is None else env)
+        candidates = _filter_or_refuse(candidates, "env", envs[0] if env is None else env)
         k = self._actions(candidates["env"][0]) if is_n(k) else k
         for column, value in _algorithm_and_k(candidates, algorithm, k).items():
-            candidates = candidates if value is None else _only(candidates, column, value)
+            candidates = candidates if value is None else _filter_or_refuse(candidates, column, value)
         scored = self.records.join(candidates, on="agent", how="semi")
         return self.agent(by_last_score(scored)["agent"][0], network=network)
 
@@ -152,7 +152,7 @@ class Run:
         return known[env]
 
     @contextmanager
-    def _with_weights(self, agent: int) -> Iterator[Path]:
+    def _folder_with_weights(self, agent: int) -> Iterator[Path]:
         """A folder with what reading one agent needs."""
         with working_copy(self.folder) as copy:
             copy.pull(lambda name: name in PLAN_FILES)
@@ -160,8 +160,8 @@ class Run:
             yield copy.folder
 
 
-def _only(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
-    """The agents with a value, which some must have."""
+def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
+    """The agents whose `column` is `value`; refused if there are none."""
     there = agents[column].unique(maintain_order=True).to_list()
     if value not in there:
         raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")

@@ -40,7 +40,7 @@ from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPa
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
-from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, extension_steps, from_config
+from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension_steps, from_config, to_config
 from valueshare.runs.progress import remove_partial_progress, reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
@@ -70,12 +70,12 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     if stored is None:
         if (folder / CONFIG).is_file() and (folder / AGENTS).is_file():
             open_plan(folder)
-        check_target(folder, config(plan))  # absent, empty, or something else
+        check_target(folder, to_config(plan))  # absent, empty, or something else
         return
     if stored.get("kind") != KIND:
         raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
     stored_plan = open_plan(folder)
-    wanted = config(plan)
+    wanted = to_config(plan)
     other = difference(stored, wanted, lambda: (stored_plan.agents, plan.agents))
     if other is not None:
         steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
@@ -94,7 +94,7 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
     stored = read_config(folder, skip_damaged=True) or {}
     ignored = {name: stored[name] for name in ("chunks", "valueshare") if name in stored}
     left_open = {name: stored[name] for name in CHOSEN_AT_START if name in stored}
-    if not stored or stored != left_open | config(plan) | ignored:
+    if not stored or stored != left_open | to_config(plan) | ignored:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
 
@@ -110,7 +110,7 @@ def create_run_folder(
     """
     with ExitStack() as stack:
         try:
-            with results_folder(folder, config(plan)) as staging:
+            with results_folder(folder, to_config(plan)) as staging:
                 plan.agents.write_parquet(staging / AGENTS)
                 (staging / RECORDS).mkdir()
                 (staging / CHECKPOINTS).mkdir()
@@ -205,7 +205,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
         env: {"from": plan.extended_from[env][-1], "to": settings.steps} for env, settings in plan.settings.items()
     }
     remove_temporary_files(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
-    write_json(folder / CONFIG, config(plan))
+    write_json(folder / CONFIG, to_config(plan))
     sync_progress(folder, plan)
     _add_to_provenance(folder, "extended", command, used, steps=steps)
 

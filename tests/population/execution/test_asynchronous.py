@@ -19,7 +19,7 @@ from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table
-from valueshare.population.engine import Engine, can_be_asynchronous, make_engine
+from valueshare.population.engine import Engine, make_engine, prefers_processes
 from valueshare.population.execution import cuda_driver
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import Group
@@ -210,7 +210,7 @@ def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatc
         settings = replace(SETTINGS, atari_protocol=protocol, replay_device=place)
         spec = environment_spec(env, protocol=protocol)
         table = agent_table(env, "dqn", seeds=[0])
-        return can_be_asynchronous(make_population(table, settings, spec, torch.device("cpu")))
+        return prefers_processes(make_population(table, settings, spec, torch.device("cpu")))
 
     assert not can("ALE/Pong-v5")  # a CPU's streams cannot wait
     monkeypatch.setattr("valueshare.population.engine.can_wait", lambda device: True)
@@ -263,7 +263,7 @@ def test_groups_are_as_many_as_suit(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, asynchronous: bool, cores: int, groups: int
 ) -> None:
     monkeypatch.setattr("valueshare.population.engine.available_cores", lambda: cores)
-    monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: asynchronous)
     with made(asked, processes=None, reset=False) as engine:
         assert is_asynchronous(engine) == asynchronous
         if asynchronous:

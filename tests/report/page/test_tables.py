@@ -4,13 +4,13 @@ import re
 
 from synthetic import TWO, data_of
 
-from valueshare.report.findings import find_verdict
+from valueshare.report.findings import compare_all
 from valueshare.report.page.tables import findings
 
 
 def test_intervals_have_an_axis_with_units() -> None:
     """AUC 1 and 3 against 11 and 13: a difference of 10, its interval within [8, 12]."""
-    (found,) = find_verdict(data_of(TWO)).comparisons
+    (found,) = compare_all(data_of(TWO)).comparisons
     assert found.difference is not None
     (text,) = findings([found])
     low, high = found.difference.low, found.difference.high

@@ -19,7 +19,7 @@ from valueshare.printing import print_line
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
-from valueshare.report.findings import Verdict, find_verdict
+from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, headline, results_page, waiting_page
 from valueshare.result_files import read_parquet
@@ -102,7 +102,7 @@ class PageUpdater:
 
     def _build(self, results: Results, version: str) -> None:
         done, data = progress(results), report_data(results, self.resamples)
-        verdict = find_verdict(data)
+        verdict = compare_all(data)
         text = live_page(results, Live(version, _message(self.paths, done), done), data, verdict)
         self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:

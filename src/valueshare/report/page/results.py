@@ -10,7 +10,7 @@ from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, sentence_with_numbers
+from valueshare.report.findings import READING, Comparison, Verdict, compare_all, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
@@ -55,7 +55,7 @@ def results_page(
     are known already.
     """
     data = report_data(results, resamples) if data is None else data
-    verdict = find_verdict(data, asked) if verdict is None else verdict
+    verdict = compare_all(data, asked) if verdict is None else verdict
     chosen = find_tuned(data) if chosen is None else chosen
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))

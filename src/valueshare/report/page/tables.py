@@ -11,7 +11,7 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import Comparison, sentence, sides
+from valueshare.report.findings import Comparison, clear_differences, sentence
 from valueshare.report.interval import Interval, format_interval, format_number, probability_text
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
@@ -139,7 +139,7 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
         Cell(chance, comparison.improvement.value, label="beats it with probability"),
     ]
     if several:
-        up, down = sides(comparison)
+        up, down = clear_differences(comparison)
         markup = f'<span class="number">{up} / {down} of {comparison.envs.height}</span>'
         row.append(Cell(markup, up - down, label="clearly higher / lower on"))
     return row

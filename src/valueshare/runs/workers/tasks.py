@@ -20,7 +20,7 @@ from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs.execution import ProgressHooks
 from valueshare.runs.locks import locked
-from valueshare.runs.plan import Plan, config, from_config
+from valueshare.runs.plan import Plan, from_config, to_config
 from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
@@ -133,7 +133,7 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: 
 def speed_request(plan: Plan, population: str, threads: int) -> str:
     """Arguments of `measure_speed` for one population of a plan, as text for a worker."""
     agents = plan.agents.to_dicts()
-    return json.dumps({"config": config(plan), "agents": agents, "population": population, "threads": threads})
+    return json.dumps({"config": to_config(plan), "agents": agents, "population": population, "threads": threads})
 
 
 def measure_speed(values: dict[str, Any]) -> float:
