@@ -16,9 +16,9 @@ from valueshare.cli import main
 # Two populations (double-dqn has another loss), 2 x 3 agents, 4 phases each.
 SMALL = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "0", "4"),
-    *("--seeds", "2", "--steps", "400", "--eval-interval", "100", "--eval-episodes", "2"),
-    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "250", "--learning-starts", "20"),
-    *("--eval-episode-limit", "20", "--target-update-interval", "40"),
+    *("--seeds", "2", "--steps", "200", "--eval-interval", "50", "--eval-episodes", "2"),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "120", "--learning-starts", "20"),
+    *("--eval-episode-limit", "10", "--target-update-interval", "40"),
 ]
 
 
