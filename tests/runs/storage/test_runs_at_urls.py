@@ -41,7 +41,6 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stores, "PAUSES", ())
     return folder
