@@ -121,12 +121,23 @@ def test_the_same_end_as_in_a_folder(
 
 
 def start(seconds: float, *words: object) -> subprocess.Popen[str]:
-    """A process whose lease runs out after so many seconds."""
-    program = (
-        "import sys; from valueshare.runs.storage import leases; "
-        f"leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}; "
-        "from valueshare.cli import main; main(sys.argv[1:])"
-    )
+    """A process whose lease runs out after so many seconds, and which pauses after each phase."""
+    program = f"""
+import sys, time
+from valueshare.cli import main
+from valueshare.runs.storage import leases
+from valueshare.runs.storage.remote import Copy
+
+leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}
+push = Copy.push_population
+
+def push_and_pause(copy, name):
+    push(copy, name)
+    time.sleep(0.5)
+
+Copy.push_population = push_and_pause
+main(sys.argv[1:])
+"""
     return subprocess.Popen(
         [sys.executable, "-c", program, *(str(word) for word in words)],
         stdout=subprocess.PIPE,
