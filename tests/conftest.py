@@ -1,7 +1,8 @@
-"""The command line without a process of its own; signals and time limits of all tests."""
+"""The command line without a process of its own; signals, disk and time limits of all tests."""
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,22 @@ def _the_cpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a test leaves the device out, it is the CPU on a machine with a GPU too."""
     if Path("/dev/nvidiactl").exists():
         monkeypatch.setattr("valueshare.resources._has_cuda", lambda: False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _the_disk_is_not_waited_for() -> Iterator[None]:
+    """Nothing that is tested outlives a power failure, and a run waits for the disk a hundred times.
+
+    When files are synced, and what happens where that fails, is seen by the tests that replace `os.fsync` themselves;
+    processes that tests start have the real one.
+    """
+
+    def fsync(handle: int) -> None:
+        os.fstat(handle)  # fails, too, where the file is closed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        yield
 
 
 class Said(NamedTuple):

@@ -1,5 +1,6 @@
 """Programs in benchmarks/: fits of made-up costs, the loss of the single-file DQN, and runs at a small scale."""
 
+import io
 import json
 import runpy
 import subprocess
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+
+from valueshare.benchmarks import population
+from valueshare.runs.workers import worker
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -104,11 +108,18 @@ def test_one_agent_against_its_peer(tmp_path: Path) -> None:
     assert rows[0]["times_peer"][0] == pytest.approx(rows[0]["steps_per_s"][0] / rows[1]["steps_per_s"][0], rel=0.01)
 
 
-def test_a_population_reports_its_speed_to_the_comparison_with_peers() -> None:
+def test_a_population_reports_its_speed_to_the_comparison_with_peers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a program, in this process."""
     path = runpy.run_path(str(BENCHMARKS / "against_peers.py"))["POPULATION"]
-    words = ("4", "0.2", "eager", "1")  # agents, seconds, compilation, threads
-    done = subprocess.run([sys.executable, path, *words], input="go\n", capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    ready, steps_per_second = done.stdout.split()
-    assert ready == "ready"
+    threads: list[int] = []
+    measure = population.measure
+    monkeypatch.setattr(worker, "set_up_process", threads.append)
+    monkeypatch.setattr(population, "measure", lambda *words, **options: measure(*words, **options | {"seconds": 0.1}))
+    monkeypatch.setattr(sys, "argv", [str(path), "4", "0.2", "eager", "1"])  # agents, seconds, compilation, threads
+    monkeypatch.setattr(sys, "stdin", io.StringIO("go\n"))
+    runpy.run_path(str(path), run_name="__main__")
+    ready, steps_per_second = capsys.readouterr().out.split()
+    assert (ready, threads) == ("ready", [1])
     assert float(steps_per_second) > 0

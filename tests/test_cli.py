@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium
 import polars as pl
 import pytest
+from undrawn import undrawn
 
 import valueshare
 from valueshare import __main__ as program
@@ -429,7 +430,8 @@ def test_a_study_from_the_command_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert "--overwrite" in complaint
     assert contents(out) == written
     (out / "note").write_text("of the old")
-    code, _, complaint = cli(*changed, "--overwrite")
+    with undrawn():
+        code, _, complaint = cli(*changed, "--overwrite")
     assert (code, complaint) == (0, "")
     assert contents(out).keys() == written.keys()  # the note went with the old
     assert contents(out)["config.json"] != written["config.json"]
@@ -466,7 +468,7 @@ def test_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cl
 
 
 def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
-    """Two seconds into the paper's sweep: one line, 130, and nothing is left."""
+    """A second into the paper's sweep: one line, 130, and nothing is left."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "valueshare", "reproduce", "gridworld", "--out", "new/out"],
         stdout=subprocess.PIPE,
@@ -480,7 +482,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "140,544 runs, 702,720,000 timesteps\n"
-        time.sleep(2)
+        time.sleep(1)
         assert process.poll() is None
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:

@@ -79,7 +79,9 @@ def test_results_are_refused_within_a_limit_of_the_address_space(tmp_path: Path)
         ["--version"],
         ["train", "--plan", "--env", "CartPole-v1"],
         ["tabular", "--env", "FrozenLake-v1", "--out", "out"],
-        ["reproduce", "gridworld", "--scale", "smoke", "--out", "out"],
+        pytest.param(  # the libraries of `tabular`
+            ["reproduce", "gridworld", "--scale", "smoke", "--out", "out"], id="reproduce", marks=pytest.mark.slow
+        ),
         ["report", "nothing"],
     ],
     ids=lambda words: words[0],

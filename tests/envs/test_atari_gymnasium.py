@@ -145,9 +145,9 @@ def walk(environments: Environments, seeds: list[int], steps: int) -> list[StepR
 def test_neighbours_threads_and_lockstep_do_not_matter() -> None:
     seeds = [1, 2, 3, 4]
     names = ["Pong", "Breakout", "Pong", "Pong"]
-    together = walk(make_environments(names, 4, lockstep=True, episode_limit=50), seeds, 120)
-    apart = walk(make_environments(names, 4, threads=1, episode_limit=50), seeds, 120)
-    alone = walk(make_environments("Pong", 1, threads=1, episode_limit=50), [3], 120)
+    together = walk(make_environments(names, 4, lockstep=True, episode_limit=25), seeds, 60)
+    apart = walk(make_environments(names, 4, threads=1, episode_limit=25), seeds, 60)
+    alone = walk(make_environments("Pong", 1, threads=1, episode_limit=25), [3], 60)
     for one, two, own in zip(together, apart, alone, strict=True):
         for x, y, z in zip(one, two, own, strict=True):
             np.testing.assert_array_equal(x, y)

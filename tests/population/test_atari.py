@@ -26,11 +26,11 @@ SETTINGS = TrainingSettings(
     steps=32,
     checkpoint_interval=16,
     eval_interval=32,
-    hidden=(512,),
+    hidden=(16,),
     atari_protocol="machado-2018",
     clip_rewards=True,
     batch_size=4,
-    replay_capacity=1_000_000,
+    replay_capacity=1_000,
     learning_starts=8,
     update_interval=4,
     target_update_interval=8,
@@ -100,7 +100,9 @@ def a_part(agents: int, replay_device: ReplayDevice | None) -> PopulationSpec:
         SETTINGS,
         steps=50_000_000,
         eval_interval=250_000 // 16 * 16,
+        hidden=(512,),
         batch_size=32,
+        replay_capacity=1_000_000,
         replay_device=replay_device,
     )
     table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), agent_settings=OWN)

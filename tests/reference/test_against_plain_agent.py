@@ -41,11 +41,11 @@ gymnasium.register(
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv",
     max_episode_steps=25,
 )
-PHASE = 310
+PHASE = 230
 TRAINING = TrainingSettings(
-    steps=7 * PHASE,
+    steps=9 * PHASE,
     checkpoint_interval=PHASE,
-    eval_interval=7 * PHASE,
+    eval_interval=9 * PHASE,
     hidden=(16, 12),
     observation_scale=0.5,
     reward_scale=0.5,

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from undrawn import undrawn
 
 from valueshare import __version__, host_memory
 from valueshare.cli import main
@@ -28,7 +29,8 @@ BEYOND = ", the largest k tried: try larger ones"
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tabular") / "study"
-    main([*STUDY, "--out", str(folder)])
+    with undrawn():
+        main([*STUDY, "--out", str(folder)])
     return folder
 
 
@@ -39,7 +41,8 @@ def study(written: Path, tmp_path: Path) -> Path:
 
 
 def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([*STUDY, "--out", str(study), "--overwrite"])
+    with undrawn():
+        main([*STUDY, "--out", str(study), "--overwrite"])
     said = capsys.readouterr().out
     main([*STUDY, "--out", str(study)])
     again = capsys.readouterr().out

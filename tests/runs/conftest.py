@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from valueshare.cli import main
+from valueshare.runs.storage import leases
 
 # Two populations (double-dqn has another loss), 2 x 3 agents, 4 phases each.
 SMALL = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "0", "4"),
-    *("--seeds", "2", "--steps", "400", "--eval-interval", "100", "--eval-episodes", "2"),
-    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "250", "--learning-starts", "20"),
-    *("--eval-episode-limit", "20", "--target-update-interval", "40"),
+    *("--seeds", "2", "--steps", "200", "--eval-interval", "50", "--eval-episodes", "2"),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "120", "--learning-starts", "20"),
+    *("--eval-episode-limit", "10", "--target-update-interval", "40"),
 ]
 
 
@@ -28,6 +29,12 @@ Start = Callable[..., subprocess.Popen[str]]
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _leases_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run at an address begins without the two seconds in which a store settles."""
+    monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="session")

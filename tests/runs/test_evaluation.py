@@ -106,14 +106,14 @@ def test_a_run_that_trains_meanwhile_is_read_from_a_newer_checkpoint(run: Run, t
         nonlocal trained
         if not trained:
             trained = True
-            valueshare.extend(folder, steps=600, progress=False)
+            valueshare.extend(folder, steps=400, progress=False)
 
     options = EvaluationOptions(episodes=2, seeds_from=30, progress=False, on_step=train_on)
     played = evaluate_run(folder, options).episodes
     assert not any(file.exists() for file in old)
     assert (
         played.group_by("agent").agg(pl.col("step").unique()).sort("agent")["step"].to_list()
-        == [[300]] * 4 + [[600]] * 2
+        == [[300]] * 4 + [[400]] * 2
     )
     later = valueshare.open_run(folder)
     expected = [plain_return(later, agent, 30 + i) for agent in (4, 5) for i in range(2)]
@@ -131,10 +131,10 @@ def test_a_policy_is_read_from_the_checkpoint_that_replaced_the_newest_one(
         own(path, digest)
         if not replaced:
             replaced = True
-            valueshare.extend(folder, steps=600, progress=False)
+            valueshare.extend(folder, steps=400, progress=False)
 
     monkeypatch.setattr(loading, "verify", train_on)
-    assert valueshare.open_run(folder).agent(0).steps == 600
+    assert valueshare.open_run(folder).agent(0).steps == 400
 
 
 def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: Callable[..., Any]) -> None:

@@ -17,10 +17,10 @@ from valueshare.runs.display import Display
 
 QUICK: dict[str, Any] = {
     "seeds": 2,
-    "steps": 400,
-    "eval_interval": 100,
-    "eval_episodes": 2,
-    "eval_episode_limit": 20,
+    "steps": 160,
+    "eval_interval": 40,
+    "eval_episodes": 1,
+    "eval_episode_limit": 10,
     "learning_starts": 20,
     "hidden": [8],
     "batch_size": 8,
@@ -80,14 +80,14 @@ def test_events_go_on_and_a_gap_is_filled(
 ) -> None:
     folder = tmp_path / "run"
     begin(folder, log="tensorboard")
-    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 40
     with on_another_machine(monkeypatch):
         valueshare.resume(folder, should_stop=after(2, folder))
     assert "note: TensorBoard is not installed here, so no events are written" in (capsys.readouterr().out)
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # a gap
     assert valueshare.resume(folder, progress=False).finished
     assert scores(folder) == expected(folder)
-    assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [*(0, 100, 200, 300, 400)]
+    assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [*(0, 40, 80, 120, 160)]
 
 
 def test_events_of_a_run_that_was_finished_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +111,11 @@ def test_asked_for_on_the_way(tmp_path: Path) -> None:
 
 
 def test_a_phase_that_runs_again_is_not_logged_twice(tmp_path: Path) -> None:
-    """The last phase of a run that is extended, with an evaluation at 400."""
+    """The last phase of a run that is extended, with an evaluation at 160."""
     folder = tmp_path / "run"
     options = {**QUICK, "step_size_schedule": "constant", "k": [0, 4]}
     valueshare.train("CartPole-v1", "ib-dqn", out=folder, log="tensorboard", progress=False, **options)
-    assert valueshare.extend(folder, steps=600, progress=False).finished
+    assert valueshare.extend(folder, steps=240, progress=False).finished
     assert scores(folder) == expected(folder)
 
 
@@ -128,11 +128,11 @@ def test_a_phase_without_its_progress_is_not_reported_twice(tmp_path: Path, monk
         for path in (folder / "checkpoints" / name).glob("*-000003.*"):
             path.unlink()  # of the fourth phase
         file = folder / "progress" / f"{name}.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "step": 200, "phases": 2}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), "step": 80, "phases": 2}))
 
     monkeypatch.setattr(Display, "on_phase", lambda self, name, step, records: reported.append((name, step)))
     assert valueshare.resume(folder, progress=False, launcher=valueshare.LauncherOptions(workers=2)).finished
-    assert sorted(reported) == [("population-0", 400), ("population-1", 400)]
+    assert sorted(reported) == [("population-0", 160), ("population-1", 160)]
 
 
 def test_events_that_nobody_asked_for(tmp_path: Path) -> None:

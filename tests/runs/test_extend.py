@@ -21,14 +21,14 @@ from valueshare.runs.run import Run
 from valueshare.runs.storage.stores import Store
 
 CONSTANT: dict[str, Any] = {
-    "eval_interval": 50,
+    "eval_interval": 25,
     "eval_episodes": 1,
     "eval_episode_limit": 10,
     "hidden": [8],
     "batch_size": 4,
     "learning_starts": 10,
     "replay_capacity": 1_000,  # more than steps: the replay of a longer run is larger
-    "target_update_interval": 20,
+    "target_update_interval": 10,
     "step_size_schedule": "constant",
     "epsilon_start": 0.2,
     "epsilon_end": 0.2,
@@ -44,47 +44,47 @@ def train(out: Path, steps: int, **more: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("long") / "run", 240)
+    return train(tmp_path_factory.mktemp("long") / "run", 120)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("short") / "run", 130)
+    return train(tmp_path_factory.mktemp("short") / "run", 65)
 
 
 @pytest.fixture
 def own(trained: Path, tmp_path: Path) -> Path:
-    """A copy of a run of 130 steps, for a test to extend."""
+    """A copy of a run of 65 steps, for a test to extend."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("first", [[40], [100], [225], [60, 110]])
+@pytest.mark.parametrize("first", [[20], [50], [112], [30, 55]])
 def test_it_ends_as_a_run_of_that_length(
     tmp_path: Path, long: Path, first: list[int], assert_same_end: Callable[[Path, Path], None]
 ) -> None:
     """Ends in the first phase, at the end of a phase, within one, within the last; and two extensions."""
     began = time.monotonic()
     own = train(tmp_path / "run", first[0])
-    for steps in (*first[1:], 240):
+    for steps in (*first[1:], 120):
         run = valueshare.extend(own, steps=steps, progress=False)
         assert run.finished
         assert run.records["step"].max() == steps
     assert_same_end(own, long)
     config = json.loads((own / "config.json").read_text())
-    assert config["settings"]["CartPole-v1"]["steps"] == 240
+    assert config["settings"]["CartPole-v1"]["steps"] == 120
     assert config["extended_from"] == {"CartPole-v1": first}
     listed = json.loads((own / "provenance.json").read_text())["extended"]
     starts = [one["steps"]["CartPole-v1"] for one in listed]
-    assert starts == [{"from": a, "to": b} for a, b in zip(first, [*first[1:], 240], strict=True)]
-    assert listed[-1]["command"] == "valueshare extend --steps 240"
+    assert starts == [{"from": a, "to": b} for a, b in zip(first, [*first[1:], 120], strict=True)]
+    assert listed[-1]["command"] == "valueshare extend --steps 120"
     for agent in read_results(own).table.partition_by("agent"):  # times are known, of every evaluation
         evaluated, seconds = agent["step"].to_list(), agent["seconds"].to_list()
-        assert (evaluated, seconds[0]) == ([0, 50, 100, 150, 200, 240], 0.0)
+        assert (evaluated, seconds[0]) == ([0, 25, 50, 75, 100, 120], 0.0)
         assert seconds == sorted(set(seconds))
         assert seconds[-1] < time.monotonic() - began
 
 
-@pytest.mark.parametrize("stop_at", [0, 120])
+@pytest.mark.parametrize("stop_at", [0, 60])
 def test_an_extended_run_resumes_after_it_was_stopped(
     own: Path, long: Path, stop_at: int, assert_same_end: Callable[[Path, Path], None]
 ) -> None:
@@ -94,11 +94,11 @@ def test_an_extended_run_resumes_after_it_was_stopped(
         left[0] -= 1
         return left[0] < 0
 
-    stopped = valueshare.extend(own, steps=240, progress=False, should_stop=should_stop)
+    stopped = valueshare.extend(own, steps=120, progress=False, should_stop=should_stop)
     assert not stopped.finished
-    assert valueshare.open_run(own).agent(0).steps >= 130  # the weights are there all the time
+    assert valueshare.open_run(own).agent(0).steps >= 65  # the weights are there all the time
     with pytest.raises(InvalidInput, match="is not finished: let it end, or if it was stopped, valueshare resume"):
-        valueshare.extend(own, steps=300, progress=False)
+        valueshare.extend(own, steps=150, progress=False)
     assert valueshare.resume(own, progress=False).finished
     assert_same_end(own, long)
 
@@ -112,7 +112,7 @@ class Killed(BaseException):
 def test_killed_between_the_writes_of_an_extension(
     own: Path, monkeypatch: pytest.MonkeyPatch, missing: str, at_address: bool
 ) -> None:
-    """The run is either as it was, or an unfinished one of 240 steps whose third phase, 100 to 150, runs again."""
+    """The run is either as it was, or an unfinished one of 120 steps whose third phase, 50 to 75, runs again."""
     location = f"local://{own}" if at_address else own
     put = Store.put
 
@@ -136,7 +136,7 @@ def test_killed_between_the_writes_of_an_extension(
         patch.setattr(run_folder, "reset_progress", reset)
         patch.setattr(Store, "put", put_file)
         with pytest.raises(Killed):
-            valueshare.extend(location, steps=240, progress=False)
+            valueshare.extend(location, steps=120, progress=False)
     stored, config = (json.loads((own / name).read_text()) for name in ("provenance.json", "config.json"))
     assert "extended" not in stored
     if missing == "config.json":
@@ -144,7 +144,7 @@ def test_killed_between_the_writes_of_an_extension(
         assert valueshare.open_run(own).finished
         assert [read_progress(own, f"population-{i}").phases for i in range(2)] == [3, 3]
         return
-    assert config["extended_from"] == {"CartPole-v1": [130]}
+    assert config["extended_from"] == {"CartPole-v1": [65]}
     run = valueshare.resume(location, progress=False, should_stop=lambda: True)
     assert not run.finished
     assert [read_progress(own, f"population-{i}").phases for i in range(2)] == [2, 2]
@@ -152,52 +152,52 @@ def test_killed_between_the_writes_of_an_extension(
 
 def test_an_extension_is_listed_once(tmp_path: Path) -> None:
     """Also if the file has an entry of it from a process that was killed before it wrote `config.json`."""
-    own = train(tmp_path / "run", 100)
+    own = train(tmp_path / "run", 50)
     file = own / "provenance.json"
-    left = [{"steps": {"CartPole-v1": {"from": 100, "to": 200}}, "command": "killed"}, "no entry"]
+    left = [{"steps": {"CartPole-v1": {"from": 50, "to": 100}}, "command": "killed"}, "no entry"]
     file.write_text(json.dumps({**json.loads(file.read_text()), "extended": left}))
-    valueshare.extend(own, steps=200, progress=False)
+    valueshare.extend(own, steps=100, progress=False)
     other, entry = json.loads(file.read_text())["extended"]
-    assert (other, entry["command"]) == ("no entry", "valueshare extend --steps 200")
+    assert (other, entry["command"]) == ("no entry", "valueshare extend --steps 100")
 
 
 def test_epsilon_and_a_linear_step_size_stay_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    schedules = {"step_size_schedule": "linear", "epsilon_start": 1.0, "epsilon_steps": 40}
-    own = train(tmp_path / "run", 100, **schedules)
+    schedules = {"step_size_schedule": "linear", "epsilon_start": 1.0, "epsilon_steps": 20}
+    own = train(tmp_path / "run", 50, **schedules)
     before, weights = valueshare.open_run(own), valueshare.open_run(own).weights(0)
-    run = valueshare.extend(own, steps=200)
+    run = valueshare.extend(own, steps=100)
     assert "the step size of CartPole-v1 has fallen linearly to 0" in capsys.readouterr().out
     settings = json.loads((own / "config.json").read_text())["settings"]["CartPole-v1"]
-    assert (settings["steps"], settings["step_size_steps"]) == (200, 100)
+    assert (settings["steps"], settings["step_size_steps"]) == (100, 50)
     assert run.agents.equals(before.agents)
     for name, tensor in run.weights(0).items():
         assert tensor.equal(weights[name])  # nothing was learned at step size 0
-    assert run.records.filter(run.records["step"] <= 100).equals(before.records)
+    assert run.records.filter(run.records["step"] <= 50).equals(before.records)
 
 
 def test_a_run_at_an_address(own: Path, long: Path, assert_same_end: Callable[[Path, Path], None]) -> None:
-    run = valueshare.extend(f"local://{own}", steps=240, progress=False)
+    run = valueshare.extend(f"local://{own}", steps=120, progress=False)
     assert run.finished
     assert_same_end(own, long)
 
 
 def test_callbacks_do_not_see_the_evaluation_at_the_old_end(own: Path) -> None:
-    """It is none of the longer run's: its evaluations are at multiples of 50, and at its end."""
+    """It is none of the longer run's: its evaluations are at multiples of 25, and at its end."""
     seen = []
 
     def note(records: pl.DataFrame, run: Run) -> None:
         seen.append((records["step"].unique().to_list(), run.records["step"].unique().sort().to_list()))
 
-    valueshare.extend(own, steps=240, progress=False, callbacks=[note])
-    first, second = [0, 50, 100, 150], [0, 50, 100, 150, 200, 240]  # of the first population, then of the second
-    assert seen[0] == ([150], first)
-    assert seen[-1] == ([240], second)
+    valueshare.extend(own, steps=120, progress=False, callbacks=[note])
+    first, second = [0, 25, 50, 75], [0, 25, 50, 75, 100, 120]  # of the first population, then of the second
+    assert seen[0] == ([75], first)
+    assert seen[-1] == ([120], second)
 
 
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:
     before = {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()}
     for steps, line in (
-        ("240", "steps = 240: this run has 240 already; write a larger number, the new total"),
+        ("120", "steps = 120: this run has 120 already; write a larger number, the new total"),
         ("0", "steps = 0: write a number >= 1"),
         ("1e18", "steps"),
     ):
@@ -210,7 +210,7 @@ def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., 
     changed = tmp_path / "changed"
     shutil.copytree(long, changed)
     config = json.loads((changed / "config.json").read_text())
-    wrong_values: list[dict[str, list[int]]] = [{"CartPole-v1": [300]}, {"CartPole-v1": [50, 50]}]
+    wrong_values: list[dict[str, list[int]]] = [{"CartPole-v1": [150]}, {"CartPole-v1": [50, 50]}]
     for wrong in (*wrong_values, {"CartPole-v1": []}, {"Other-v0": [1]}):
         (changed / "config.json").write_text(json.dumps({**config, "extended_from": wrong}))
         with pytest.raises(InvalidInput, match=r"config.json is damaged \(.*extended_from"):

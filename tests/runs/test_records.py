@@ -128,8 +128,8 @@ def test_a_real_run_does_not_show_what_it_will_run_again(uninterrupted: Path, tm
     (folder / "checkpoints" / "population-1" / "checkpoint-000003.json").unlink()
     cut = open_run(folder)
     assert not cut.finished
-    assert cut.records.height == 28  # without step 400 of the two agents of population 1
-    assert cut.records.equals(whole.filter((pl.col("agent") < 4) | (pl.col("step") < 400)))
+    assert cut.records.height == 28  # without step 200 of the two agents of population 1
+    assert cut.records.equals(whole.filter((pl.col("agent") < 4) | (pl.col("step") < 200)))
 
 
 def test_reading_needs_no_pytorch() -> None:

@@ -35,18 +35,9 @@ Start = Callable[..., subprocess.Popen[str]]
 ENDS_SECONDS = 120.0  # at most, until a process that was asked to end has, on a busy machine
 LONG = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "--k", "0", "4", "--seeds", "1"),
-    *(
-        "--steps",
-        "1500",
-        "--eval-interval",
-        "300",
-        "--checkpoint-interval",
-        "100",
-        "--eval-episodes",
-        "2",
-    ),
-    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "500", "--learning-starts", "20"),
-    *("--eval-episode-limit", "20"),
+    *("--steps", "900", "--eval-interval", "180", "--checkpoint-interval", "60", "--eval-episodes", "1"),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "300", "--learning-starts", "20"),
+    *("--eval-episode-limit", "10"),
 ]
 
 
@@ -118,14 +109,8 @@ def test_killed_at_random_moments(
         assert open_run(folder).records.equals(open_run(long_run).records)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 75),
-        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),  # both are sent without a process below
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # all three are sent without another process below
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
 def test_asked_to_end(
     number: signal.Signals,
     code: int,
@@ -233,9 +218,15 @@ def signal_after(phase: int, number: signal.Signals) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 75), (signal.SIGINT, 130)])
-def test_other_signals_end_it_too(
-    number: signal.Signals, code: int, small: list[str], tmp_path: Path, cli: Cli
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_asked_to_end_in_this_process(
+    number: signal.Signals,
+    code: int,
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    assert_same_end: Same,
 ) -> None:
     folder = tmp_path / "run"
     with signal_after(0, number):
@@ -244,6 +235,11 @@ def test_other_signals_end_it_too(
     assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) == 1
     assert not open_run(folder).finished
+    if number != signal.SIGTERM:
+        return  # the rest is the same for all
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
+    assert len(json.loads((folder / "provenance.json").read_text())["resumed"]) == 1
 
 
 @pytest.mark.parametrize(

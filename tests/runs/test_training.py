@@ -21,6 +21,7 @@ from valueshare.nn.torsos import NetworkShape
 from valueshare.population.phase import records_schema
 from valueshare.population.presets import cartpole, lunarlander
 from valueshare.runs.planning import make_plan
+from valueshare.runs.workers import local
 
 
 def test_the_run_folder(uninterrupted: Path) -> None:
@@ -41,7 +42,7 @@ def test_the_run_folder(uninterrupted: Path) -> None:
     ]
     records = pl.read_parquet(uninterrupted / "records/*.parquet")
     assert records.schema == records_schema()
-    assert records.height == 6 * 5  # at steps 0, 100, 200, 300, 400
+    assert records.height == 6 * 5  # at steps 0, 50, 100, 150, 200
     config = json.loads((uninterrupted / "config.json").read_text())
     assert config["format"] == 4
     assert config["settings"]["CartPole-v1"]["batch_size"] == 8
@@ -74,8 +75,9 @@ def test_the_command_of_the_provenance_has_every_digit(
 
 
 def test_the_command_of_the_provenance_makes_the_same_plan(
-    uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+    uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local, "run_population", lambda *task: False)  # the plan is stored before training begins
     words = json.loads((uninterrupted / "provenance.json").read_text())["command"].split()
     cli(*words[1:], "--out", tmp_path / "again")
     stored = [json.loads((f / "config.json").read_text()) for f in (uninterrupted, tmp_path / "again")]
@@ -98,7 +100,7 @@ def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> Non
         *("  CartPole-v1 ib-dqn k=0", "  CartPole-v1 ib-dqn k=4"),
         *("  CartPole-v1 double-dqn",),
     ]
-    last = run.records.filter(pl.col("step") == 400).join(run.agents, on="agent")
+    last = run.records.filter(pl.col("step") == 200).join(run.agents, on="agent")
     mean = np.mean(last.filter(algorithm="double-dqn")["score"].to_numpy())
     assert scores[-1].endswith(f": {mean:.1f}")
     run.failures = {"population-1": "its worker was lost"}
@@ -191,7 +193,7 @@ def test_the_plan_alone_writes_nothing(
     monkeypatch.chdir(tmp_path)
     code, out, _ = cli(*small, "--plan")
     assert code == 0
-    assert "6 agents in 2 populations, 400 steps each" in out
+    assert "6 agents in 2 populations, 200 steps each" in out
     assert "  --batch-size 8\n" in out
     assert "memory: " in out
     assert list(tmp_path.iterdir()) == []

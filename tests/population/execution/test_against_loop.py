@@ -21,6 +21,7 @@ from valueshare.population.state import initial_state, make_population, state_di
 
 CHAIN, ATARI = "tests/Chain-v0", "ALE/Breakout-v5"
 AGENTS = 4
+STEPS = {CHAIN: 45, ATARI: 30}
 SETTINGS = TrainingSettings(
     steps=10**6,
     checkpoint_interval=10**6,
@@ -87,10 +88,10 @@ def engine_of(learning: Learning, execution: Execution) -> Iterator[Engine]:
         engine.close()
 
 
-def trained(engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisodes]:
+def trained(learning: Learning, engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisodes]:
     """In three pieces: one ends where an update is due, one is a single step."""
     episodes = TrainingEpisodes(AGENTS)
-    for start, end in ((0, 13), (13, 14), (14, 45)):
+    for start, end in ((0, 13), (13, 14), (14, STEPS[learning.env])):
         executor.run(range(start, end), lambda step: None, episodes)
     everything = {**state_dict(engine.state), **engine.state.replay._asdict()}
     return {name: torch.as_tensor(value).clone() for name, value in everything.items()}, episodes
@@ -100,7 +101,7 @@ def trained(engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisod
 def trained_by_the_loop(learning: Learning) -> tuple[Numbers, TrainingEpisodes]:
     with engine_of(learning, SERIAL) as engine:
         assert isinstance(engine.executor, SerialExecutor)
-        return trained(engine, engine.executor)
+        return trained(learning, engine, engine.executor)
 
 
 def with_late_groups(executor: Executor) -> Executor:
@@ -165,7 +166,7 @@ def test_every_executor_equals_the_plain_loop_to_the_bit(case: str) -> None:
         if execution.processes:
             assert isinstance(engine.executor, GroupExecutor)
             assert engine.executor.is_asynchronous
-        found, episodes = trained(engine, with_late_groups(engine.executor))
+        found, episodes = trained(learning, engine, with_late_groups(engine.executor))
     assert expected["updates"] > 0
     for name, value in expected.items():
         assert torch.equal(found[name], value), name

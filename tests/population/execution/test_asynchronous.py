@@ -132,7 +132,7 @@ def test_episodes_are_those_of_these_steps() -> None:
         with made(2, processes=processes, base=rare, network=Sparse) as engine:
             counted.append([TrainingEpisodes(AGENTS) for _ in range(2)])
             for i, episodes in enumerate(counted[-1]):
-                run(engine, 150 * i, 150 * (i + 1), episodes=episodes)
+                run(engine, 110 * i, 110 * (i + 1), episodes=episodes)
     differ = False
     for serial, asynchronous in zip(*counted, strict=True):
         assert asynchronous.episode_count.tolist() == serial.episode_count.tolist()
@@ -148,14 +148,14 @@ def test_new_episodes_after_steps_that_were_ended() -> None:
         if step == 20:
             raise KeyboardInterrupt
 
-    with made(2, processes=True) as engine:
+    with made(2, processes=True, network=Sparse) as engine:
         with pytest.raises(KeyboardInterrupt):
             run(engine, 0, 10**6, stop)
         engine.executor.reset(range(AGENTS))
         fresh = [group.buffers.observation.array.copy() for group in groups_of(engine)]
         run(engine, 21, 30)
         assert int(engine.state.step) == 30
-    with made(2, processes=True) as engine:
+    with made(2, processes=True, network=Sparse) as engine:
         for group, observation in zip(groups_of(engine), fresh, strict=True):
             assert np.array_equal(group.buffers.observation.array, observation)
 
@@ -179,7 +179,7 @@ def killing(group: Group) -> Callable[[int], None]:
 
 
 def test_a_process_that_dies_ends_the_steps() -> None:
-    with made(2, processes=True) as engine:
+    with made(2, processes=True, network=Sparse) as engine:
         kill_second = killing(groups_of(engine)[1])
         began = time.perf_counter()
         with pytest.raises(EnvironmentFailed, match=r"Breakout.*killed \(SIGKILL\)"):
@@ -188,7 +188,7 @@ def test_a_process_that_dies_ends_the_steps() -> None:
 
 
 def test_who_waits_for_a_process_still_polls() -> None:
-    with made(1, processes=True) as engine:
+    with made(1, processes=True, network=Sparse) as engine:
         pid = pid_of(groups_of(engine)[0])
         polled: list[int] = []
 

@@ -58,7 +58,7 @@ def test_the_same_numbers_as_the_plain_loop(algorithm: str, changes: dict[str, A
         executor: Executor = kind(population, state, environments, compiled=False)
         episodes = TrainingEpisodes(3)
         executor.reset([5, 6, 7])
-        for steps in (range(13), range(13, 14), range(14, 120)):
+        for steps in (range(13), range(13, 14), range(14, 70)):
             executor.run(steps, lambda step: None, episodes)
         numbers = {**state_dict(state), **state.replay._asdict()}
         found.append(({name: value.clone() for name, value in numbers.items()}, episodes))

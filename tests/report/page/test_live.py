@@ -370,7 +370,7 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
     assert done.stderr == ("stopped\n" if number == signal.SIGINT else "")
 
 
-@pytest.mark.parametrize("options", ["", ", no_clips=True"])
+@pytest.mark.parametrize("options", ["", pytest.param(", no_clips=True", marks=pytest.mark.slow)])  # less to end
 def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
     other = shutil.copytree(run, run.with_name("other"))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))

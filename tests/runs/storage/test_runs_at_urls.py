@@ -5,6 +5,7 @@ local:// is a folder for fsspec, and a URL for this package: everything goes the
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -40,7 +41,6 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.05)
     monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stores, "PAUSES", ())
     return folder
@@ -50,12 +50,17 @@ def left(copies: Path) -> list[str]:
     return [path.name for above in copies.iterdir() for path in above.iterdir()]
 
 
+@pytest.fixture
+def there(uninterrupted: Path, tmp_path: Path) -> Path:
+    """The small run, finished at an address: `test_the_same_end_as_in_a_folder` compares the two."""
+    return Path(shutil.copytree(uninterrupted, tmp_path / "there", ignore=shutil.ignore_patterns("*.lock")))
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_driver_that_is_killed_after_the_last_phase_leaves_nothing_once_the_run_is_resumed(
-    small: list[str], tmp_path: Path, cli: Cli
+    there: Path, cli: Cli
 ) -> None:
-    there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    assert cli(*small, "--out", url)[0] == 0
+    url = f"local://{there}"
     before = sorted(there.rglob("*"))
     store = Store(Url(url))
     leases.Lease(store).write()  # and not again
@@ -67,11 +72,8 @@ def test_a_driver_that_is_killed_after_the_last_phase_leaves_nothing_once_the_ru
         assert alive.is_held()
 
 
-def test_a_run_that_is_resumed_deletes_what_killed_uploads_have_left(
-    small: list[str], tmp_path: Path, cli: Cli
-) -> None:
-    there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    assert cli(*small, "--out", url)[0] == 0
+def test_a_run_that_is_resumed_deletes_what_killed_uploads_have_left(there: Path, cli: Cli) -> None:
+    url = f"local://{there}"
     max(there.glob("checkpoints/*/checkpoint-*.json")).unlink()  # the last phase runs again
     for name in (".lease.json.0123abcd.partial", "progress/.population-0.json.0123abcd.partial"):
         (there / name).write_text("{")
@@ -119,12 +121,23 @@ def test_the_same_end_as_in_a_folder(
 
 
 def start(seconds: float, *words: object) -> subprocess.Popen[str]:
-    """A process whose lease runs out after so many seconds."""
-    program = (
-        "import sys; from valueshare.runs.storage import leases; "
-        f"leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}; "
-        "from valueshare.cli import main; main(sys.argv[1:])"
-    )
+    """A process whose lease runs out after so many seconds, and which pauses after each phase."""
+    program = f"""
+import sys, time
+from valueshare.cli import main
+from valueshare.runs.storage import leases
+from valueshare.runs.storage.remote import Copy
+
+leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}
+push = Copy.push_population
+
+def push_and_pause(copy, name):
+    push(copy, name)
+    time.sleep(0.5)
+
+Copy.push_population = push_and_pause
+main(sys.argv[1:])
+"""
     return subprocess.Popen(
         [sys.executable, "-c", program, *(str(word) for word in words)],
         stdout=subprocess.PIPE,
@@ -182,7 +195,7 @@ def test_killed_before_it_was_a_run(
 ) -> None:
     """The configuration comes last: what was sent before it is in nobody's way."""
     there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    quick = [*one_population(small), "--steps", "100"]
+    quick = [*one_population(small), "--steps", "50"]
     put = Store.put
 
     def fails(self: Store, path: Path, name: str) -> None:
@@ -268,11 +281,8 @@ def test_a_store_that_fails_loses_no_finished_phase(
     assert_same_end(there, uninterrupted)
 
 
-def test_a_damaged_checkpoint_is_made_again(
-    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
-) -> None:
-    there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    assert cli(*small, "--out", url)[0] == 0
+def test_a_damaged_checkpoint_is_made_again(there: Path, uninterrupted: Path, cli: Cli, assert_same_end: Same) -> None:
+    url = f"local://{there}"
     own = there / "checkpoints" / "population-1"
     state = (own / "state-000003.safetensors").read_bytes()
     (own / "checkpoint-000003.json").unlink()  # cut off before its manifest ...
@@ -283,10 +293,9 @@ def test_a_damaged_checkpoint_is_made_again(
 
 
 def test_a_run_with_a_damaged_last_manifest_is_not_finished(
-    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+    there: Path, uninterrupted: Path, cli: Cli, assert_same_end: Same
 ) -> None:
-    there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    assert cli(*small, "--out", url)[0] == 0
+    url = f"local://{there}"
     assert valueshare.open_run(url).finished
     manifest = there / "checkpoints" / "population-1" / "checkpoint-000003.json"
     whole = manifest.read_bytes()
@@ -368,7 +377,7 @@ def test_no_secret_of_the_address_is_written_or_shown(
     """memory:// takes any name, also one that looks like a password."""
     monkeypatch.setattr(arguments, "IN_MEMORY", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
-    quick = [*one_population(small), "--steps", "100", "--log", "tensorboard"]
+    quick = [*one_population(small), "--steps", "50", "--log", "tensorboard"]
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]
     said += [cli("report", url, "--resamples", "50", "--out", tmp_path / "report")]
     assert [each.code for each in said] == [0, 2, 0, 0]

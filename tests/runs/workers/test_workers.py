@@ -36,6 +36,11 @@ LONG = [
     *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "500", "--learning-starts", "20"),
     *("--eval-episode-limit", "20"),
 ]
+# The same in 4 phases, for what is not killed.
+SHORT = [
+    *(*LONG, "--steps", "120", "--eval-interval", "60", "--checkpoint-interval", "30"),
+    *("--target-update-interval", "40"),
+]
 NAMES = ("population-0-0", "population-0-1")
 TWO = ("--workers", "2")
 
@@ -47,6 +52,16 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("long") / "run"
     main([*LONG, "--out", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the short run, done in one go in this process."""
+    from valueshare.cli import main
+
+    folder = tmp_path_factory.mktemp("short") / "run"
+    main([*SHORT, "--out", str(folder)])
     return folder
 
 
@@ -102,15 +117,15 @@ def assert_same_agents(one: Path, other: Path) -> None:
             assert torch.equal(weights[name], tensor), (agent, name)
 
 
-def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
-    code, out, err = cli(*LONG, *TWO, "--out", tmp_path / "run")
+def test_the_same_answer(short_run: Path, tmp_path: Path, cli: Cli) -> None:
+    code, out, err = cli(*SHORT, *TWO, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
-    assert "4 agents in 1 population, split over 2 workers, 1,000 steps each" in out
+    assert "4 agents in 1 population, split over 2 workers, 120 steps each" in out
     assert "needed by 2 populations at once" in out
     for number in (1, 2):  # both are in one display, to their ends
-        assert f"population {number} of 2 | 2 agents at step 1,000 of 1,000" in out
-    assert_same_agents(tmp_path / "run", long_run)
-    for words in (LONG, [*LONG, *TWO]):  # however it was split, it is the same run
+        assert f"population {number} of 2 | 2 agents at step 120 of 120" in out
+    assert_same_agents(tmp_path / "run", short_run)
+    for words in (SHORT, [*SHORT, *TWO]):  # however it was split, it is the same run
         code, _, err = cli(*words, "--out", tmp_path / "run")
         assert (code, "holds this run, finished: to repeat it, choose another --out" in err) == (2, True), err
 
@@ -125,14 +140,14 @@ def test_from_python_with_as_many_populations_as_workers(
         ["ib-dqn", "double-dqn"],
         k=[0, 4],
         seeds=2,
-        steps=400,
-        eval_interval=100,
+        steps=200,
+        eval_interval=50,
         eval_episodes=2,
         hidden=[16],
         batch_size=8,
-        replay_capacity=250,
+        replay_capacity=120,
         learning_starts=20,
-        eval_episode_limit=20,
+        eval_episode_limit=10,
         target_update_interval=40,
         out=tmp_path / "run",
         progress=False,
@@ -217,9 +232,9 @@ def test_a_worker_that_cannot_write(tmp_path: Path, start: Start) -> None:
     assert not valueshare.open_run(folder).finished
 
 
-def test_what_a_worker_refuses(long_run: Path, tmp_path: Path, cli: Cli) -> None:
+def test_what_a_worker_refuses(short_run: Path, tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(long_run, folder)
+    shutil.copytree(short_run, folder)
     for path in (folder / "checkpoints" / "population-0").glob("*.safetensors"):
         path.write_bytes(b"damaged")
     code, _, err = cli("resume", folder, *TWO)
