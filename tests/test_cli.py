@@ -158,6 +158,13 @@ def test_without_pytorch_a_command_says_what_to_type(words: str, extra: str, mon
     assert f"-m pip install -c constraints.txt -e '.[{extra}]'" in done.stderr
 
 
+def test_without_pytorch_training_from_python_says_what_to_type() -> None:
+    program = WITHOUT_PYTORCH.replace("main(sys.argv[1:])", "import valueshare; valueshare.train")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: valueshare.train needs torch: ")
+    assert done.stderr.endswith("[train]'\n")
+
+
 def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = (ROOT / "README.md").read_text()
     assert ".venv/bin/python -m pip install -c constraints.txt -e '.[train]'" in readme

@@ -76,12 +76,21 @@ _LATE = {
     "open_run": "valueshare.runs.run",
     "LauncherOptions": "valueshare.runs.launcher_options",
 }
+_TRAINING = ("train", "resume", "extend", "open_run")  # these need the extra `train`
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'valueshare' has no attribute {name!r}")
-    return getattr(import_module(_LATE[name]), name)
+    try:
+        return getattr(import_module(_LATE[name]), name)
+    except ModuleNotFoundError as missing:
+        if name not in _TRAINING or (missing.name or "valueshare").startswith("valueshare"):
+            raise
+        from valueshare.extras import install_command
+
+        message = f"valueshare.{name} needs {missing.name}: {install_command('train')}"
+        raise ModuleNotFoundError(message, name=missing.name) from missing
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
+from valueshare.population.activations import network_to_measure, saved_bytes
 from valueshare.population.networks import network_shape
 from valueshare.population.state import all_tensors, initial_state, make_population
 from valueshare.runs.planning import make_plan
@@ -26,6 +27,18 @@ from valueshare.runs.planning import make_plan
 CPU = torch.device("cpu")
 LANDER = "LunarLanderContinuous-v3"
 MANY_ACTIONS = f"{LANDER}-bins64x64"  # 4,096
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("env", ["CartPole-v1", "Breakout-MinAtar", "Pong"])
+def test_small_networks_are_measured_with_weights_as_large_ones_are_without(env: str, algorithm: str) -> None:
+    (spec,) = make_plan(env, algorithm, seeds=1).populations.values()
+    population = make_population(spec.agents, spec.settings, spec.env_spec, torch.device("meta"))
+    network = network_to_measure(population)
+    assert not next(network.parameters()).is_meta
+    quantiles = population.quantile_counts.learn
+    by_weights, by_shapes = (saved_bytes(each, spec.env_spec, 32, quantiles) for each in (network, population.network))
+    assert by_weights == by_shapes > 0
 
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
@@ -94,6 +107,7 @@ import json, re, sys, torch
 from valueshare.training import train
 from valueshare.runs.planning import make_plan
 from valueshare.population import memory
+from valueshare.population.activations import network_to_measure, saved_bytes
 env, algorithm, settings = json.loads(sys.argv[1])
 settings = {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1} | settings
 (spec,) = make_plan(env, algorithm, **settings).populations.values()

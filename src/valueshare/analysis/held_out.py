@@ -10,7 +10,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require, shorten_list
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
-from valueshare.text import pluralize
+from valueshare.text import ALGORITHM_NAMES, pluralize
 
 Metric = Literal["auc", "final"]
 METRICS = {"auc": run_auc, "final": final_scores}
@@ -90,10 +90,14 @@ def _label(row: Mapping[str, Any], swept: list[str]) -> str:
 
 
 def _unread_settings(algorithm: str) -> set[str]:
-    """The settings that do not matter to an algorithm; to one of another library all may."""
-    from valueshare.learning.algorithms import ALGORITHMS, unread_settings  # imports torch, so on first use
+    """The settings of agents that do not matter to an algorithm; to one of another library all may.
 
-    return unread_settings(algorithm) if algorithm in ALGORITHMS else set()
+    `learning.algorithms.unread_settings` has them too, but needs PyTorch, and results of others do not.
+    """
+    if algorithm not in ALGORITHM_NAMES:
+        return set()
+    reads = {"k": algorithm.startswith("ib-"), "beta": algorithm == "rdq"}
+    return {name for name, is_read in reads.items() if not is_read}
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:

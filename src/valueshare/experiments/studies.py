@@ -74,6 +74,7 @@ class TabularStudy:
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "algorithm", self.algorithm.lower())
         if not re.match(ENV_NAME, self.env):
             raise InvalidInput(f"unknown environment {self.env[:200]!r}: a name has letters, digits and . : / _ - only")
         check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)

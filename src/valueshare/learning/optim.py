@@ -32,10 +32,16 @@ def zero_moments(parameters: Tensors) -> Moments:
     """The moments before the first update."""
     first = next(iter(parameters.values()))
     return Moments(
-        {name: torch.zeros_like(p) for name, p in parameters.items()},
-        {name: torch.zeros_like(p) for name, p in parameters.items()},
+        {name: _zeros_in_layout_of(p) for name, p in parameters.items()},
+        {name: _zeros_in_layout_of(p) for name, p in parameters.items()},
         torch.zeros(first.shape[0], dtype=torch.int64, device=first.device),
     )
+
+
+def _zeros_in_layout_of(tensor: Tensor) -> Tensor:
+    """`torch.zeros_like`, which imports SymPy for tensors on the meta device."""
+    zeros = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return zeros.zero_()
 
 
 @torch.no_grad()

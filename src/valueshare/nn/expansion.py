@@ -50,8 +50,11 @@ class MeanExpansion(nn.Module):
         super().__init__()
         n = None if n is None else as_count("n", n)
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
-        scale = torch.tensor(condition_number(_number(resolve_k(k, n))), device=device, dtype=dtype)
-        self.register_buffer("scale", scale)
+        scale = condition_number(_number(resolve_k(k, n)))
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if dtype.is_floating_point and scale > torch.finfo(dtype).max:
+            raise InvalidInput(f"k = {k}: k + 1 is larger than any number of {dtype}; write a smaller one")
+        self.register_buffer("scale", torch.tensor(scale, device=device, dtype=dtype))
         self.n = n or 0  # 0: any
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:

@@ -13,10 +13,11 @@ import torch
 from valueshare import host_memory
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes, is_out_of_memory
+from valueshare.population.activations import network_to_measure, saved_bytes
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import Population, State, all_tensors, initial_state, make_population, torch_dtype
+from valueshare.population.state import Population, State, all_tensors, initial_state, make_population
 from valueshare.population.train import can_write_in_background, check_replay_device
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
@@ -230,8 +231,9 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     weights = sum(p.nbytes for p in state.online.parameters.values())
     batch, playing_states = settings.batch_size, eval_env_count(settings)
     try:
-        learning, target, measuring = (_kept_bytes(population, batch, quantiles) for quantiles in counts)
-        playing = _kept_bytes(population, playing_states, counts.act)
+        network = network_to_measure(population)
+        learning, target, measuring = (saved_bytes(network, population.env, batch, count) for count in counts)
+        playing = saved_bytes(network, population.env, playing_states, counts.act)
     except Exception as error:
         # A caller's own network may not run on the meta device, as with constants of NumPy. Then
         # this memory is unknown; `check_network` runs it with weights and finds its errors.
@@ -251,26 +253,6 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     acting = one * max(1, counts.act)
     others = max(measuring + batch * acting, playing + playing_states * acting)
     return int(max(update, others)), int(max(update, on_cuda, others))
-
-
-def _kept_bytes(population: Population, batch_size: int, quantiles: int) -> int:
-    """Bytes that the forward pass of one agent saves for its backward pass, without weights."""
-    kept = 0
-    weights = {p.untyped_storage()._cdata for p in population.network.parameters()}
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal kept
-        kept += 0 if tensor.untyped_storage()._cdata in weights else tensor.nbytes
-        return tensor
-
-    env = population.env
-    dtype = torch_dtype(env.observation_dtype)
-    inputs = [torch.empty((batch_size, *env.network_shape), dtype=dtype, device="meta")]
-    if quantiles:
-        inputs.append(torch.empty((batch_size, quantiles), device="meta"))
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        population.network(*inputs)
-    return kept
 
 
 def _frame_bytes(population: Population, state: State) -> int:

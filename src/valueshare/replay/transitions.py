@@ -116,7 +116,7 @@ def empty(
         written=allocate(),
         oldest=allocate(),
         frames_since_reset=allocate(),
-        frame_offsets=torch.arange(stack - 1, -1, -1, device=device),
+        frame_offsets=torch.arange(stack - 1, -1, -1).to(device),  # on the meta device itself it imports SymPy
     )
 
 

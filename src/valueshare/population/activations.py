@@ -1,0 +1,48 @@
+"""The activations that a forward pass saves for its backward pass, counted without a batch of them in memory."""
+
+import torch
+from torch import Tensor, nn
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.population.networks import init_network, is_built_in, network_shape
+from valueshare.population.state import Population, torch_dtype
+
+SMALL_NETWORK = 64_000_000  # bytes of weights that are allocated to run a network once
+
+
+def network_to_measure(population: Population) -> nn.Module:
+    """One agent's network for `saved_bytes`: on the CPU if it is small and of this package, else on the meta device.
+
+    On the meta device a network of any size takes no memory, but PyTorch imports its compiler to run it, which takes
+    longer than everything else that a short command does.
+    """
+    weights = sum(p.nbytes for p in population.network.parameters())
+    if weights > SMALL_NETWORK or not is_built_in(population.factory):
+        return population.network
+    return init_network(population.factory, network_shape(population.settings, population.env), 0.0, seed=0)
+
+
+def saved_bytes(network: nn.Module, env: EnvironmentSpec, batch_size: int, quantiles: int) -> int:
+    """Bytes that the forward pass of a batch saves, without weights; on the CPU, found from batches of one and two."""
+    if next(network.parameters()).is_meta:
+        return _saved_bytes(network, env, batch_size, quantiles)
+    one, two = (_saved_bytes(network, env, states, quantiles) for states in (1, 2))
+    return one + (batch_size - 1) * (two - one)  # some of it, like rearranged weights, does not grow with the batch
+
+
+def _saved_bytes(network: nn.Module, env: EnvironmentSpec, states: int, quantiles: int) -> int:
+    saved = 0
+    weights = {p.untyped_storage()._cdata for p in network.parameters()}
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal saved
+        saved += 0 if tensor.untyped_storage()._cdata in weights else tensor.nbytes
+        return tensor
+
+    device = next(network.parameters()).device
+    inputs = [torch.zeros((states, *env.network_shape), dtype=torch_dtype(env.observation_dtype), device=device)]
+    if quantiles:
+        inputs.append(torch.zeros((states, quantiles), device=device))
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        network(*inputs)
+    return saved
