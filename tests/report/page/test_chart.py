@@ -160,6 +160,40 @@ def test_bands_are_drawn_around_their_curves(tmp_path: Path, visit: Visiting) ->
     assert [text for text in seen.said if "getImageData" not in text] == []  # but for this test's
 
 
+def test_a_curve_connects_its_own_points_over_steps_that_only_others_have(tmp_path: Path, visit: Visiting) -> None:
+    """DQN every 100 steps, without a score at 200, and IB-DQN(4) every 50. Seeds of DQN: 0 and 90, the mean is 45."""
+    scores = [("dqn", 0.0, step, None if step == 200 else 0.0) for step in range(0, 401, 100)]
+    scores += [("ib-dqn", 4.0, step, 500.0) for step in range(0, 401, 50)]
+    columns = ["algorithm", "k", "step", "score"]
+    first = pl.DataFrame(scores, columns, orient="row").with_columns(env=pl.lit("Here"), seed=0)
+    rows = pl.concat([first, first.with_columns(pl.col("score") + 90, seed=1)])
+    file = tmp_path / "x.html"
+    file.write_text(results_page(Results(rows, (), ()), resamples=200))
+    seen = visit().open(file)
+    assert seen.curves()[0] == [45, None, 45, None, None, None, 45, None, 45]
+
+    def opacity(value: float, radius: int = 0) -> list[int]:
+        """Of the most opaque pixel near a value, at steps between two of the x axis's grid lines."""
+        pixels = f"u.valToPos(x, 'x', true), u.valToPos({value}, 'y', true) - {radius}, 1, {2 * radius + 1}"
+        found: list[int] = seen.chart(
+            f"[30, 70, 130, 170, 230, 270, 330].map((x) => Math.max(...u.ctx.getImageData({pixels}).data"
+            ".filter((_, i) => i % 4 === 3)))"
+        )
+        return found
+
+    assert opacity(45) == [255] * 7  # the mean
+    assert opacity(20) == opacity(70) == [41] * 7  # the band: 0.16 of 255
+    assert opacity(130) == [0] * 7
+    seen.page.locator("#panel-bands").uncheck()
+    assert opacity(90, radius=3) == [0] * 7
+    seen.page.locator("#panel-seeds").check()
+    assert min(opacity(90, radius=3)) > 0
+    seen.chart("u.setScale('x', { min: 215, max: 245 })")  # between two points
+    assert opacity(45)[4] == 255
+    # (1 + 2) / 2, (1 + 2 + 6) / 3, (2 + 6) / 2: a moving average of three is one of the curve's own values.
+    assert seen.page.evaluate("valueshare.smoothed([1, null, 2, null, 6], 1)") == [1.5, None, 3, None, 4]
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: Path, width: int) -> None:
     """DQN takes one hour for 10 steps, and IB-DQN(4) half of it."""

@@ -30,10 +30,11 @@ valueshare.chart = (() => {
     for (const values of seeds) {
       let pen = false;
       values.forEach((value, i) => {
+        if (value === null) return;
         const at = [u.valToPos(xs[i], "x", true), u.valToPos(value, "y", true)];
-        if (value !== null && !pen) path.moveTo(...at);
-        if (value !== null) path.lineTo(...at);  /* a point without neighbours is a dot */
-        pen = value !== null;
+        if (!pen) path.moveTo(...at);
+        path.lineTo(...at);  /* a single point is a dot */
+        pen = true;
       });
     }
     return { stroke: path };
@@ -57,10 +58,12 @@ valueshare.chart = (() => {
       return { mean: text(index) + (early ? ` at ${short(u.data[0][i])}` : ""),
         "95 % interval": u.data[index - 2][i] == null ? "" : `[${text(index - 2)}, ${text(index - 1)}]` };
     };
+    /* As in the figures: a line and its band connect the curve's own values, over steps that have none. */
+    const line = { stroke: ink, spanGaps: true };
     return [  /* four series: seeds, low, high, mean */
       { ...aside, stroke: colour(variant.colour, 0.3), cap: "round", paths: (u) => seedPath(u, curve) },
-      ...[1, 2].map(() => ({ ...aside, show: bands, width: 0, stroke: ink })),
-      { label, values, stroke: ink, width: 2, dash: variant.dash.map((length) => 2 * length), points: { fill: ink } }];
+      ...[1, 2].map(() => ({ ...aside, ...line, show: bands, width: 0 })),
+      { ...line, label, values, width: 2, dash: variant.dash.map((length) => 2 * length), points: { fill: ink } }];
   }
 
   /* Shows what lies between these pixels, from left to right and, where `low` is given, from low to high. */

@@ -6,11 +6,17 @@ const valueshare = (() => {
     for (let i = 0; i < bytes.length; i += 1) out[i] = bytes.charCodeAt(i);
     return out.buffer;
   }
-  const smoothed = (values, half) => values.map((own, i) => {
-    if (own === null || half === 0) return own;
-    const near = values.slice(Math.max(0, i - half), i + half + 1).filter((value) => value !== null);
-    return near.reduce((sum, value) => sum + value) / near.length;
-  });
+  /* Centred moving average of the values that are there: with half 1, [1, null, 2, 6] -> [1.5, null, 3, 4]. */
+  function smoothed(values, half) {
+    const known = values.filter((value) => value !== null);
+    let at = -1;
+    return values.map((own) => {
+      if (own === null || half === 0) return own;
+      at += 1;
+      const near = known.slice(Math.max(0, at - half), at + half + 1);
+      return near.reduce((sum, value) => sum + value) / near.length;
+    });
+  }
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 });
   const short = (value) => compact.format(value).replace("K", "k");
   const minus = (text) => text.replace("-", "−");
