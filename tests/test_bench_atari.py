@@ -193,7 +193,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
     ("words", "message"),
     [
         (["--env", "Braekout"], "did you mean Breakout"),
-        (["--agents", "0"], "agents = 0"),
+        (["--agents", "0"], "--agents 0: "),
         (["--agents", "1"], "halves needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--raw-seconds", "-1"], "--raw-seconds -1"),

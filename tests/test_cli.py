@@ -186,7 +186,7 @@ def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkey
     [
         ("nonsense", r"nonsense.*reproduce gridworld.*tabular"),
         ("tabular --k one two", r"--k.*one"),
-        ("tabular --seeds -3", r"seeds = -3: an interval needs at least 2 runs"),
+        ("tabular --seeds -3", r"--seeds -3: an interval needs at least 2 runs"),
         (
             "tabular --k 1e5 --step-size 1 --seeds 2 --steps 2000",
             r"every run diverged within 2,000 timesteps: write smaller --step-size",
@@ -203,8 +203,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
     ("words", "message"),
     [
         ("reproduce nonsense", r"nonsense.*reproduce gridworld"),
-        ("reproduce lunarlander --seeds 0", r"seeds = 0: an interval needs at least 2"),
-        ("reproduce lunarlander --eval-episodes 0", r"eval-episodes = 0: write a number >= 1"),
+        ("reproduce lunarlander --seeds 0", r"--seeds 0: an interval needs at least 2"),
+        ("reproduce lunarlander --eval-episodes 0", r"--eval-episodes 0: write a number >= 1"),
         ("tran --env CartPole-v1", r"there is no command 'tran': did you mean train\?"),
         ("bnech population", r"there is no command 'bnech': did you mean bench population\?"),
         ("train --env A --sede 3", r"train has no option --sede: did you mean --seeds\?"),
@@ -272,31 +272,31 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
         ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
         ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
-        ("tabular --k nan", r"k = nan: .*finite number >= 0"),
+        ("tabular --k nan", r"--k nan: .*finite number >= 0"),
         ("tabular --step-size 0", r"step size 0: it lies in \(0, 1\]"),
         ("tabular --step-size -1", r"step size -1: it lies in \(0, 1\]"),
         ("tabular --step-size 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
         ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
         ("tabular --k", r"no k is given: write at least one"),
-        ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
-        ("tabular --k inf", r"k = inf: .*finite number >= 0"),
+        ("tabular --k 0 -2", r"--k -2\.0: .*finite number >= 0"),
+        ("tabular --k inf", r"--k inf: .*finite number >= 0"),
         ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
         ("train --env A --env A", r"--env is given twice: write --env A$"),
         ("train --env A --k 0 1 --k 1", r"--k is given twice: write all of its values after one --k$"),
-        ("train --env A --discount 1.5", r"discount = 1\.5: write a number >= 0 and <= 1$"),
+        ("train --env A --discount 1.5", r"--discount 1\.5: write a number >= 0 and <= 1$"),
         ("train --env CartPole-v1 --first-seed -1", r"--first-seed -1: seeds are whole numbers from 0$"),
         ("train --env A --ray-cpus 2", r"--ray-cpus is for a cluster: add --launcher ray, or leave it out$"),
         ("tabular --k 0 0", r"k 0 is given twice: write each value once"),
         ("tabular --step-size", r"no step size is given"),
         ("tabular --step-size nan", r"step size nan: it lies in \(0, 1\]"),
         ("tabular --seeds 2.5", r"--seeds.*2\.5"),
-        ("tabular --seeds 1", r"seeds = 1: an interval needs at least 2 runs"),
-        ("tabular --steps 0", r"steps = 0: at least 1 timestep"),
+        ("tabular --seeds 1", r"--seeds 1: an interval needs at least 2 runs"),
+        ("tabular --steps 0", r"--steps 0: at least 1 timestep"),
         ("tabular --regimes 9000", r"--regimes holds a number outside 1 to 5000"),
-        ("tabular --epsilon 2", r"epsilon = 2: a probability"),
+        ("tabular --epsilon 2", r"--epsilon 2: a probability"),
         ("tabular --step-size-power -1", r"--step-size-power -1: it lies in \[0, 1\]"),
-        ("tabular --discount 1.01", r"discount = 1\.01: it lies in \[0, 1\]"),
-        ("tabular --step-reward nan", r"step-reward = nan: write a finite number"),
+        ("tabular --discount 1.01", r"--discount 1\.01: it lies in \[0, 1\]"),
+        ("tabular --step-reward nan", r"--step-reward nan: write a finite number"),
         ("tabular --env Taxi-v4 --step-reward -1", r"--step-reward is for the gridworld"),
         ("tabular --measure smiles", r"cannot read 'smiles': write one of auto, episodes, reward"),
     ],
@@ -590,7 +590,15 @@ def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
         ("replay_device = 'cuda' needs", "--replay-device cuda needs"),
         ("set eval_episode_limit, or", "set --eval-episode-limit, or"),
         ("clip_rewards = False: these", "--no-clip-rewards: these"),
-        ("my_step_size, steps = 0", "my_step_size, steps = 0"),
+        ("my_step_size, steps = 0", "my_step_size, --steps 0"),
+        ("episodes = 0: write", "--episodes 0: write"),
+        ("steps_per_run, write steps", "steps_per_run, write steps"),
+        ("loss = l3: leave loss out", "--loss l3: leave --loss out"),
+        ("callbacks: write launcher = 'local'", "callbacks: write --launcher local"),
+        (
+            "a smaller replay_capacity or another replay_device",
+            "a smaller --replay-capacity or another --replay-device",
+        ),
         ("runs/step_size holds a run (step_size is 1", "runs/step_size holds a run (--step-size is 1"),
         ("first_seed = -1: seeds", "--first-seed -1: seeds"),
         ("step_size holds a run (step_size is 1", "step_size holds a run (--step-size is 1"),
@@ -600,7 +608,19 @@ def test_the_plan_of_a_shard_names_games_of_other_shards(cli: Cli) -> None:
 )
 def test_messages_name_options(text: str, shown: str) -> None:
     assert with_options(InvalidSetting(text)).startswith(shown)
-    assert with_options(InvalidInput(text)) == text  # it may name a folder that is called like a setting
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("device = 'gpu': write cpu", "--device gpu: write cpu"),
+        ("step_reward = nan: write steps = 3", "--step-reward nan: write steps = 3"),
+        ("in step_size, first_seed = -1", "in step_size, first_seed = -1"),  # perhaps a folder that is called so
+        ("runs/seeds = 3 is damaged", "runs/seeds = 3 is damaged"),
+    ],
+)
+def test_every_message_begins_with_the_option(text: str, shown: str) -> None:
+    assert with_options(InvalidInput(text)) == shown
 
 
 @pytest.mark.parametrize("wrong", ["--steps 0", "--algorithm ppo", "--seeds 0", "--step-size 0.1 -1", "--loss l3"])

@@ -8,8 +8,9 @@ import pytest
 
 from valueshare.cli import make_app
 from valueshare.errors import InvalidInput
-from valueshare.population.other_names import OTHER_NAMES, check_known
+from valueshare.population.other_names import ALGORITHMS_NOT_HERE, OTHER_ALGORITHMS, OTHER_NAMES, check_known
 from valueshare.population.settings import SETTINGS
+from valueshare.text import ALGORITHM_NAMES
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -85,6 +86,10 @@ def test_an_option_of_another_library_is_named_as_ours(
                 "every --target-update-interval steps, all weights are copied"
             ),
         ),
+        (
+            "train --env A --n-step 3",
+            "train has no option --n-step: n-step returns are not supported; all targets are one-step",
+        ),
         ("tabular --tau 1", "tabular has no option --tau: valueshare tabular --help has all"),
         ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
         ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),
@@ -116,6 +121,7 @@ def test_what_to_write_instead(command: str, complaint: str, cli: Cli) -> None:
         ("gpu", "it is called 'device' here, as in device='cuda'"),
         ("dueling", "write algorithm='dueling-dqn'"),
         ("lr", "it is called 'step_size' here"),
+        ("n_steps", "n-step returns are not supported; all targets are one-step"),
         ("step_sise", "did you mean step_size or steps?"),
     ],
 )
@@ -123,6 +129,31 @@ def test_python_gives_the_same_advice(name: str, advice: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_known("setting", name, SETTINGS)
     assert str(refused.value).partition(": ")[::2] == (f"there is no setting {name!r}", advice)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ddqn", "it is called double-dqn here"),
+        ("dueling", "it is called dueling-dqn here"),
+        ("duelling-dqn", "did you mean dueling-dqn"),
+        *(
+            (other, f"write one of {', '.join(ALGORITHM_NAMES)}")
+            for other in ("d3qn", "qr-dqn", "c51", "rainbow", "ppo")
+        ),
+    ],
+)
+def test_algorithms_by_other_names(name: str, hint: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^there is no algorithm '{name}': {hint}"):
+        check_known("algorithm", name, ALGORITHM_NAMES)
+
+
+def test_names_of_other_algorithms_are_not_ours() -> None:
+    others = [name for names in OTHER_ALGORITHMS.values() for name in names]
+    assert set(OTHER_ALGORITHMS) <= set(ALGORITHM_NAMES)
+    assert len({*others, *ALGORITHMS_NOT_HERE, *ALGORITHM_NAMES}) == sum(
+        map(len, (others, ALGORITHMS_NOT_HERE, ALGORITHM_NAMES))
+    )
 
 
 def test_names_of_other_libraries_lead_to_options_of_train() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from valueshare.text import interval_text, plain_number, plain_numbers, ranges
+from valueshare.text import interval_text, plain_number, plain_numbers, ranges, suggestion
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,13 @@ def test_whole_numbers_as_ranges(numbers: Iterable[int], text: str) -> None:
 )
 def test_an_interval_has_two_digits_of_its_width(interval: tuple[float, float, float], text: str) -> None:
     assert interval_text(*interval) == text
+
+
+def test_suggested_names_are_a_list_with_a_final_or() -> None:
+    games = ["Pong1", "Pong2", "Pong3"]
+    assert [suggestion("Pong", games[:count]) for count in range(4)] == [
+        "",
+        "did you mean Pong1?",
+        "did you mean Pong2 or Pong1?",
+        "did you mean Pong3, Pong2 or Pong1?",
+    ]

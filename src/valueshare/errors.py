@@ -29,7 +29,10 @@ class InvalidInput(ValueError):
 
 
 class InvalidSetting(InvalidInput):
-    """A setting is wrong. The message names settings as Python does; the command line writes them as options."""
+    """A setting is wrong. The message names settings as Python does; the command line writes them as options.
+
+    Of any `InvalidInput` it does so at the beginning of the message: steps = 0 is --steps 0 there.
+    """
 
 
 class EnvironmentFailed(RuntimeError):

@@ -259,7 +259,7 @@ def _launch(launch_plan: LaunchPlan, copy: Copy, execution: ExecutionOptions, be
         begin()
         return launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// exists only in this process: leave out workers")
+        raise InvalidInput("memory:// exists only in this process: leave out --workers")
     with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
         copy.store.delete_partial_files()
         begin()

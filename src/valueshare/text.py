@@ -33,11 +33,17 @@ def pluralize(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def either(names: Iterable[str]) -> str:
+    """Pong, Pooyan or Breakout."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
+
+
 def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
     """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
     written = known if isinstance(known, Mapping) else {word: word for word in known}
     near = get_close_matches(name, written, count, cutoff)
-    return f"did you mean {' or '.join(written[word] for word in near)}?" if near else ""
+    return f"did you mean {either(written[word] for word in near)}?" if near else ""
 
 
 def resume_command(location: object) -> str:

@@ -333,20 +333,20 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--algorithm", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
-        (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
-        (["--groups", "-1"], "groups = -1: write at least 1"),
+        (["--k", "0", "18"], "--k 0: ib-dqn with it is dqn, which the study has already"),
+        (["--groups", "-1"], "--groups -1: write at least 1"),
         (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
         (["--population-agents", "-1"], "--population-agents -1"),
-        (["--seeds", "-1"], "seeds = -1"),
-        (["--seeds", "0"], "seeds = 0: write a number >= 1"),
-        (["--steps", "0"], ": steps = 0: write a number >= 1"),
-        (["--eval-interval", "0"], "eval-interval = 0"),
-        (["--eval-timesteps", "0"], "eval-timesteps = 0"),
-        (["--replay-capacity", "0"], "replay-capacity = 0"),
-        (["--rate", "0"], "rate = 0: write agent-steps per second, or leave it out"),
+        (["--seeds", "-1"], "--seeds -1: "),
+        (["--seeds", "0"], "--seeds 0: write a number >= 1"),
+        (["--steps", "0"], ": --steps 0: write a number >= 1"),
+        (["--eval-interval", "0"], "--eval-interval 0: "),
+        (["--eval-timesteps", "0"], "--eval-timesteps 0: "),
+        (["--replay-capacity", "0"], "--replay-capacity 0: "),
+        (["--rate", "0"], "--rate 0: write agent-steps per second, or leave it out"),
         (["--out", "/dev/null"], "/dev/null/dqn: not a directory"),
-        (["--rate", "-1"], "rate = -1"),
-        (["--steps", "-5"], ": steps = -5: write a number >= 1"),
+        (["--rate", "-1"], "--rate -1: "),
+        (["--steps", "-5"], ": --steps -5: write a number >= 1"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
@@ -380,4 +380,4 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4 * 10**9)
     code, _, err = cli(*words)
     assert code == 2
-    assert err.endswith(": 0 would fit; write a smaller replay-capacity or another replay-device\n")
+    assert err.endswith(": 0 would fit; write a smaller --replay-capacity or another --replay-device\n")

@@ -50,7 +50,7 @@ def test_every_departure_from_the_paper_is_said() -> None:
     ("options", "message"),
     [
         ({"scale": "huge"}, "unknown scale 'huge': write one of smoke, small, paper"),
-        ({"eval_episodes": 0}, "eval-episodes = 0"),
+        ({"eval_episodes": 0}, "eval_episodes = 0"),
         ({"seeds": 1}, "seeds = 1: an interval needs at least 2"),
     ],
 )

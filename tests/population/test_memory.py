@@ -228,9 +228,9 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
     assert len(peaks) == 3, done
     assert max(peaks) - plain < 400 * 10**6  # modules of PyTorch: 160 MB in its build for CUDA
     other, *messages = done.stderr.splitlines()
-    assert "threads = -1" in other
+    assert "--threads -1: " in other
     assert len(messages) == 3
-    assert all("smaller layers (hidden) or" in line for line in messages)
+    assert all("smaller layers (--hidden) or" in line for line in messages)
     assert "0 would fit" in messages[-1]
     assert list(tmp_path.iterdir()) == []
 
@@ -240,9 +240,9 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
     [  # an agent: 11 MB, of which 6 MB are the network's and what learning needs of it
         (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (hidden) or"),
         (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (hidden) or"),
-        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller replay-capacity or"),
-        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller replay-capacity or"),
-        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer eval-envs"),
+        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller replay_capacity or"),
+        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller replay_capacity or"),
+        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer eval_envs"),
         (
             10**9,
             {"hidden": [8], "eval_interval": 1, "checkpoint_interval": 1},
@@ -284,7 +284,7 @@ def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: py
     assert need.checkpoint_copy_per_agent == pytest.approx(copy, rel=0.01)
     room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
     monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
-    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller checkpoint-interval$"):
+    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller checkpoint_interval$"):
         memory.check(need, gpu)
     assert memory.host_bytes(need) > 100 * (need.host_per_agent + 0.99 * copy)
     room["cpu"] = int(1.1 * memory.host_bytes(need))

@@ -271,6 +271,26 @@ def test_one_seed_is_singular() -> None:
     assert "over 2 games with 1 seed." in drawn.caption
 
 
+@pytest.mark.parametrize(
+    ("seeds", "highest", "end"),
+    [
+        (2, 3.0, "over seeds; translucent lines are single seeds."),
+        (2, 30.0, "over seeds; translucent lines are single seeds. Values above 25 are drawn there."),
+        (11, 3.0, "over seeds."),
+        (11, 30.0, "over seeds."),  # one seed of many: no line of its own, and the mean is below
+    ],
+)
+def test_the_caption_of_overestimation_names_only_what_is_drawn(seeds: int, highest: float, end: str) -> None:
+    rows = [
+        {"env": "A-v0", "algorithm": "dqn", "k": 0.0, "seed": seed, "step": step, "score": 1.0}
+        | {"overestimation": highest if seed == 0 else 1.0}
+        for seed in range(seeds)
+        for step in (0, 100)
+    ]
+    (drawn,) = draw_figures(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
+    assert drawn.caption.endswith(end)
+
+
 def test_overestimation_is_of_others_where_the_pair_has_none() -> None:
     """Episodes of DQN and IB-DQN that no evaluation finished have no overestimation."""
     rows = [

@@ -33,7 +33,7 @@ BAD = {
     "unknown environment": (["--env", "CartPol-v1"], "did you mean CartPole-v1"),
     "unknown algorithm": (["--algorithm", "ib-dqm"], "did you mean ib-dqn"),
     "far algorithm": (["--algorithm", "ppo"], "there is no algorithm 'ppo': write one of dqn, dueling-dqn, ib-dqn"),
-    "k beyond float32": (["--k", "1e300"], "k = 1e+300: write a finite number >= 0"),
+    "k beyond float32": (["--k", "1e300"], "--k 1e+300: write a finite number >= 0"),
     "a seed beyond 64 bits": (
         ["--first-seed", str(2**64)],
         f"--first-seed {2**64}: write at most {2**63 - 2}, with 2 seeds",
@@ -41,11 +41,11 @@ BAD = {
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (
         ["--hidden", "9" * 23],
-        "hidden = " + "9" * 23 + ": write a number >= 1 and <= 1,000,000",
+        "--hidden " + "9" * 23 + ": write a number >= 1 and <= 1,000,000",
     ),
     "a network too large": (
         ["--hidden", "1000000", "1000000"],
-        "are free: 0 would fit; write smaller layers (hidden) or a smaller batch-size",
+        "are free: 0 would fit; write smaller layers (--hidden) or a smaller --batch-size",
     ),
     "a batch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
         [
@@ -54,15 +54,15 @@ BAD = {
         ],
         "one agent of CartPole-v1 needs more memory than can be addressed here: write smaller",
     ),
-    "steps below zero": (["--steps", "-5"], ": steps = -5: write a number >= 1"),
-    "k below zero": (["--k", "0", "-1"], "k = -1.0: write a finite number >= 0"),
+    "steps below zero": (["--steps", "-5"], ": --steps -5: write a number >= 1"),
+    "k below zero": (["--k", "0", "-1"], "--k -1.0: write a finite number >= 0"),
     "k of an algorithm without one": (
         ["--algorithm", "dqn", "rdq", "--k", "0", "3"],
-        "k = 3.0: only ib-dqn, ib-double-dqn, ib-iqn have it; train one of them, or leave k out",
+        "--k 3.0: only ib-dqn, ib-double-dqn, ib-iqn have it; train one of them, or leave --k out",
     ),
     "kappa without quantiles": (
         ["--algorithm", "dqn", "ib-dqn", "--kappa", "2"],
-        "kappa = 2.0: only iqn, ib-iqn have it; train one of them, or leave kappa out",
+        "--kappa 2.0: only iqn, ib-iqn have it; train one of them, or leave --kappa out",
     ),
     "quantiles without quantiles": (
         ["--algorithm", "rdq", "--target-quantiles", "4"],
@@ -70,7 +70,7 @@ BAD = {
     ),
     "beta of algorithms without one": (
         ["--algorithm", "dqn", "ib-dqn", "--beta", "0.1", "0.2"],
-        "beta = 0.1, 0.2: only rdq has it; train it, or leave beta out",
+        "--beta 0.1, 0.2: only rdq has it; train it, or leave --beta out",
     ),
     "the decay of RMSprop with Adam": (
         ["--rmsprop-decay", "0.9"],
@@ -95,8 +95,8 @@ BAD = {
         "--replay-capacity 10 is smaller than --batch-size 11",
     ),
     "no CUDA": (["--device", "cuda:7"], "no such CUDA device"),
-    "no device": (["--device", "gpu"], "device = 'gpu': write auto, cpu, cuda or cuda:0"),
-    "no seeds": (["--seeds", "0"], "seeds = 0"),
+    "no device": (["--device", "gpu"], "--device gpu: write auto, cpu, cuda or cuda:0"),
+    "no seeds": (["--seeds", "0"], "--seeds 0: "),
     "step size": (["--step-size", "0"], "--step-size 0.0: write a number > 0"),
     "the length of a constant step size": (
         ["--step-size-schedule", "constant", "--step-size-steps", "100"],
@@ -113,7 +113,7 @@ BAD = {
         ["--eval-episodes", "-1", "--eval-timesteps", "100"],
         "--eval-episodes -1: write a number >= 0",
     ),
-    "no environments": (["--threads", "-1"], "threads = -1"),
+    "no environments": (["--threads", "-1"], "--threads -1: "),
 }
 
 
@@ -203,8 +203,8 @@ class Settled(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"k": "a"}, "k = 'a': write a number"),
-        ({"k": [0, None]}, "k = None: write a number"),
+        ({"k": "a"}, "^k = 'a': write a number, or 'n', the number of actions$"),
+        ({"k": [0, None]}, "^k = None: write a number, or 'n'"),
         ({"k": []}, "no k is given"),
         ({"hidden": 64}, r"hidden = 64: write a list of numbers, like \[64\]"),
         ({"hidden": "64"}, "hidden = '64': write a list"),
@@ -383,6 +383,6 @@ def test_too_many_seeds_are_refused_before_they_are_listed(
 ) -> None:
     code, _, text = cli(*command, "--seeds", seeds, "--out", tmp_path / "run")
     assert code == 2
-    assert text.startswith(("valueshare: seeds = ", "valueshare: seeds has more than 100,000 values"))
+    assert text.startswith(("valueshare: --seeds ", "valueshare: seeds has more than 100,000 values"))
     assert text.count("\n") == 1
     assert not any(tmp_path.iterdir())

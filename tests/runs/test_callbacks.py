@@ -175,7 +175,11 @@ def test_workers_and_what_is_no_callback_are_refused(
     for wrong, line in (
         ("own_callbacks", "write module:function, like my_module:log"),
         ("no_such_module:f", "it cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
-        ("own_callbacks:none", "it cannot be imported (AttributeError"),
+        (
+            "own_callbacks:zz",
+            "--callback own_callbacks:zz: own_callbacks has no function 'zz': it has log, fail, alone",
+        ),
+        ("own_callbacks:lgo", "own_callbacks has no function 'lgo': did you mean log"),
         ("own_callbacks:number", "is not a function"),
         (
             "own_callbacks:alone",
@@ -188,10 +192,8 @@ def test_workers_and_what_is_no_callback_are_refused(
         assert tuple(cli(*words(tmp_path / "run", "--callback", wrong, "--plan"))) == (2, "", err)
     code, _, err = cli(*words(tmp_path / "run", "--callback", "own_callbacks:log", "--workers", 2))
     assert (code, err.count("\n")) == (2, 1)
-    assert (
-        "workers = 2: callbacks are called in the one process that trains; leave out --workers, or write --no-callbacks"
-        in err
-    )
+    advice = "write --workers 1 or leave out --callback; resume and extend have --no-callbacks too\n"
+    assert err == f"valueshare: --workers 2: callbacks are called in the one process that trains; {advice}"
     with pytest.raises(InvalidInput, match="give a function"):
         valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[3], **tiny)  # type: ignore[list-item]
     wrong_functions: dict[str, Any] = {

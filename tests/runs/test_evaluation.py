@@ -166,13 +166,14 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     ("words", "line"),
     [
         (["--agent", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
-        (["--episodes", "0"], "episodes = 0: write a number >= 1"),
-        (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
+        (["--episodes", "0"], "--episodes 0: write a number >= 1"),
+        (["--episodes", "1e9"], "--episodes 1,000,000,000: write a number <= 1,000,000"),
+        (["--seeds-from", "999999999999"], "--seeds-from 999999999999: write a number <= 999,999,999,900, with 100 ep"),
         (["--seeds-from", "-1"], "valueshare: --seeds-from -1: write a number >= 0"),
-        (["--epsilon", "2"], "valueshare: epsilon = 2.0: write a number from 0 to 1"),
+        (["--epsilon", "2"], "valueshare: --epsilon 2.0: write a number from 0 to 1"),
         (["--episode-limit", "0"], "valueshare: --episode-limit 0: write a number >= 1"),
         (["--agent", "0.5"], "--agent: cannot read '0.5': write a whole number"),
-        (["--device", "tpu"], "device = 'tpu': write auto, cpu"),
+        (["--device", "tpu"], "--device tpu: write auto, cpu"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], words: list[str], line: str) -> None:
@@ -208,7 +209,8 @@ def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:
     code, _, err = cli("evaluate", tmp_path / "none")
     assert (code, err.count("\n")) == (2, 1)
-    assert "there is no training run in" in err
+    assert err == f"valueshare: {tmp_path / 'none'} does not exist: give the folder that `valueshare train` made\n"
+    assert "there is no training run in" in cli("evaluate", tmp_path)[2]
 
 
 @pytest.mark.parametrize(

@@ -197,8 +197,8 @@ def test_callbacks_do_not_see_the_evaluation_at_the_old_end(own: Path) -> None:
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:
     before = {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()}
     for steps, line in (
-        ("120", "steps = 120: this run has 120 already; write a larger number, the new total"),
-        ("0", "steps = 0: write a number >= 1"),
+        ("120", "--steps 120: this run has 120 already; write a larger number, the new total"),
+        ("0", "--steps 0: write a number >= 1"),
         ("1e18", "steps"),
     ):
         code, out, err = cli("extend", long, "--steps", steps)
@@ -206,6 +206,8 @@ def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., 
         assert line in err
     code, _, err = cli("extend", tmp_path, "--steps", "100")
     assert (code, "there is no training run in" in err) == (2, True)
+    code, _, err = cli("extend", tmp_path / "none", "--steps", "100")
+    assert (code, "none does not exist: give the folder" in err) == (2, True)
     assert {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()} == before
     changed = tmp_path / "changed"
     shutil.copytree(long, changed)

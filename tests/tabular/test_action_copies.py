@@ -76,7 +76,7 @@ def test_tables_that_do_not_fit_are_refused_before_they_are_made(
     words = ["tabular", "--env", "gridworld", "--action-copies", "1000", "--seeds", "2", "--steps", "50"]
     code, _, err = cli(*words, "--out", str(tmp_path / "copies"))
     assert (code, err.count("\n")) == (2, 1)
-    assert "action-copies = 1000: tables of 25 states and 4,000 actions need 64.0 MB of memory" in err
+    assert "--action-copies 1000: tables of 25 states and 4,000 actions need 64.0 MB of memory" in err
     assert not (tmp_path / "copies").exists()
 
 

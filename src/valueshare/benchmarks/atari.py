@@ -89,7 +89,7 @@ def measure(
     place, settings = checked_device(device), replace(_settings(bench), tf32=tf32)
     one = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
     need = memory.need(one)._replace(agents=bench.agents)
-    fits = memory.check(need, place, "give fewer agents or a smaller replay-capacity")
+    fits = memory.check(need, place, "give fewer agents or a smaller replay_capacity")
     if compiled:
         check_compiler(place)
     described = [f"{pluralize(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.env)}", device]

@@ -68,11 +68,15 @@ LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 _OTHERS = ("first_seed", "episode_limit", "seeds_from", "step_size_power")
 _SECONDS = ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds")
 _LAUNCHER = (declared.name for declared in fields(LauncherOptions))
-_NAMES = "|".join(name for name in (*SETTINGS, *_LAUNCHER, *_OTHERS, *_SECONDS) if "_" in name)
+_KNOWN = (*SETTINGS, *_LAUNCHER, *_OTHERS, *_SECONDS)
+_NAMES = "|".join(name for name in _KNOWN if "_" in name)
+_WORDS = "|".join(["device", *(name for name in _KNOWN if "_" not in name)])
+_VALUE = "(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)"
+# One word is a setting where it has a value, or as in "leave loss out" and "smaller layers (hidden)".
+_ONE_WORD = rf"({_WORDS})(?= = )|(?<=leave )(k|{_WORDS})(?= out)|(?<=\()({_WORDS})(?=\))"
 # Not within a path, and not the name of a folder.
-_SETTING = re.compile(
-    rf"(?<![\w/.-])(?P<name>{_NAMES})(?!\w|[/.-]\w| holds )(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)?"
-)
+_SETTING = re.compile(rf"(?<![\w/.-])(?P<name>{_NAMES}|{_ONE_WORD})(?!\w|[/.-]\w| holds ){_VALUE}?")
+_FIRST = re.compile(f"(?P<name>[a-z]+([_-][a-z]+)*){_VALUE}")
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -96,12 +100,10 @@ def _default(declared: Setting) -> str | bool:
 
 
 def with_options(error: InvalidInput) -> str:
-    """The message of an error; of a wrong setting with its option, --eval-interval 5 for eval_interval = 5.
+    """The message of an error with options as they are written, --eval-interval 5 for eval_interval = 5.
 
-    Settings of one word, like steps, are readable as they are.
+    Any message may begin so; only that of a wrong setting names settings elsewhere, others may name folders.
     """
-    if not isinstance(error, InvalidSetting):
-        return str(error)
 
     def written(found: re.Match[str]) -> str:
         name = found["name"].replace("_", "-")
@@ -109,7 +111,10 @@ def with_options(error: InvalidInput) -> str:
             return f"--{name}" if found["switch"] == "True" else f"--no-{name}"
         return f"--{name}" + (f" {found['word'] or ''}" if found["value"] else "")
 
-    return _SETTING.sub(written, str(error))
+    text = str(error)
+    if first := _FIRST.match(text):
+        text = written(first) + text[first.end() :]
+    return _SETTING.sub(written, text) if isinstance(error, InvalidSetting) else text
 
 
 def exit_with(line: str, code: int) -> NoReturn:

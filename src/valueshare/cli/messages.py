@@ -20,7 +20,7 @@ from cyclopts import (
 from valueshare.cli.training import train
 from valueshare.errors import one_line
 from valueshare.population.other_names import canonical_name, other_name_advice
-from valueshare.text import suggestion
+from valueshare.text import either, suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
 KEPT = {"resume": "resumes", "extend": "is extended"}
@@ -144,5 +144,5 @@ def _expected_type(kind: Any) -> str:
         names = list(dict.fromkeys(name.lower() for name in sorted(members)))
         return f"one of {', '.join(names)}" if len(names) > 1 else names[0]
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_expected_type(member) for member in members)
+        return either(_expected_type(member) for member in members)
     return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

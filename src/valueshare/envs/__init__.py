@@ -19,7 +19,7 @@ from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_proto
 from valueshare.errors import InvalidInput
 from valueshare.printing import print_line
 from valueshare.schema import ENV_NAME
-from valueshare.text import suggestion
+from valueshare.text import either, suggestion
 
 __all__ = [
     "make_environments",
@@ -134,7 +134,7 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     """The given backend, or the first that has the environment; a name that is not known is refused."""
     if backend is not None and backend not in get_args(Backend):
-        raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
+        raise InvalidInput(f"backend = {backend!r}: choose {either(map(repr, get_args(Backend)))}")
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
@@ -173,10 +173,5 @@ def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
         return f"put its module before its name, like my_package:{env_id}"
     by_lower = {name.lower(): name for known in names.values() for name in known}
-    none_near = f"no {' or '.join(KINDS[backend] for backend in names)} has a similar name"
+    none_near = f"no {either(KINDS[backend] for backend in names)} has a similar name"
     return suggestion(env_id.lower(), by_lower) or none_near
-
-
-def _either(names: Sequence[str]) -> str:
-    *most, last = (repr(name) for name in names)
-    return f"{', '.join(most)} or {last}"

@@ -45,7 +45,7 @@ def atari_study(
     design, paper = by_scale(kind.designs, options.scale), kind.designs["paper"]
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
-            as_count(option.replace("_", "-"), count)
+            as_count(option, count)
     algorithms = tuple(dict.fromkeys(map(algorithm_name, algorithm))) or design.algorithms
     chosen = StudyDesign(
         games=tuple(dict.fromkeys(atari_game(game).name for game in options.env or design.games)),

@@ -87,7 +87,7 @@ class TabularStudy:
         if not 0.0 <= self.discount <= 1.0:
             raise InvalidInput(f"discount = {self.discount:g}: it lies in [0, 1]")
         if not math.isfinite(self.step_reward):
-            raise InvalidInput(f"step-reward = {self.step_reward}: write a finite number")
+            raise InvalidInput(f"step_reward = {self.step_reward}: write a finite number")
         if not 1 <= self.action_copies <= MAX_COPIES:
             raise InvalidInput(f"action-copies = {self.action_copies}: write 1 to {MAX_COPIES:,}")
         if self.step_reward and self.env != GRIDWORLD:

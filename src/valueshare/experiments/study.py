@@ -54,7 +54,7 @@ def scaled(
     changes = dict(chosen.changes)
     for name, count in (("steps", steps), ("eval_episodes", eval_episodes)):
         if count is not None:
-            changes[name] = as_count(name.replace("_", "-"), count)
+            changes[name] = as_count(name, count)
     episodes = changes.get("eval_episodes", paper.eval_episodes)
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     if chosen.epsilon_steps is not None:

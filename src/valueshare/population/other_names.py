@@ -1,4 +1,4 @@
-"""Names that other libraries give to settings: Stable-Baselines3, RL Zoo, CleanRL, PFRL and Dopamine."""
+"""Names that others give to settings (Stable-Baselines3, RL Zoo, CleanRL, PFRL and Dopamine) and to algorithms."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -64,6 +64,7 @@ NOTES = {  # what else to know of another name that is ours; `name` and `name=va
     ("cuda", "device"): ", as in `device=cuda`",
     ("gpu", "device"): ", as in `device=cuda`",
 }
+_ONE_STEP = "n-step returns are not supported; all targets are one-step"
 INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
     "n_actions": "the number of actions is that of the environment",
     "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
@@ -72,8 +73,25 @@ INSTEAD = {  # of names without a setting of ours, where a command has the optio
     "double_q": "write `algorithm=double-dqn`",
     "dueling": "write `algorithm=dueling-dqn`",
     "tau": "soft target updates are not supported; every `target_update_interval` steps, all weights are copied",
+    "n_step": _ONE_STEP,
+    "nstep": _ONE_STEP,
+    "n_steps": _ONE_STEP,
+    "n_step_returns": _ONE_STEP,
+    "multi_step": _ONE_STEP,
+    "update_horizon": _ONE_STEP,
     "render": "valueshare play makes a video of a trained agent",
     "capture_video": "valueshare play makes a video of a trained agent",
+}
+OTHER_ALGORITHMS = {
+    "dqn": ("nature-dqn", "vanilla-dqn", "deep-q-network"),
+    "double-dqn": ("ddqn", "double", "double-q", "double-q-learning"),
+    "dueling-dqn": ("dueling", "duel-dqn", "dueling-network"),
+    "iqn": ("implicit-quantile-network", "implicit-quantile"),
+}
+ALGORITHMS_NOT_HERE = {  # some are spelt like one that is, and are another
+    *("d3qn", "dddqn", "dueling-double-dqn", "dueling-ddqn", "double-dueling-dqn"),
+    *("qr-dqn", "qrdqn", "fqf", "c51", "rainbow", "noisy-dqn", "m-dqn", "munchausen-dqn", "drqn", "nfq"),
+    *("ppo", "trpo", "a2c", "a3c", "sac", "td3", "ddpg", "sarsa"),
 }
 _MARKED = re.compile("`(?P<name>[a-z_]+)(=(?P<value>[^`]+))?`")
 
@@ -106,6 +124,13 @@ def _in_python(name: str, value: str | None) -> str:
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
     """Refuse a name that is not among those known, with the ones that are near."""
     if name not in (known := list(known)):
-        advice = other_name_advice(name, canonical_name(name), _in_python) if kind == "setting" else ""
-        hint = advice or suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
+        advice = near = ""
+        if kind == "setting":
+            advice = other_name_advice(name, canonical_name(name), _in_python)
+        elif kind == "algorithm":
+            found = (ours for ours, others in OTHER_ALGORITHMS.items() if name in others and ours in known)
+            advice = next((f"it is called {ours} here" for ours in found), "")
+        if not (kind == "algorithm" and name in ALGORITHMS_NOT_HERE):
+            near = suggestion(name.lower(), known, 2)
+        hint = advice or near or f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")

@@ -39,7 +39,7 @@ from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
 from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings, without_settings
 from valueshare.report.folder import Drawn
-from valueshare.text import pluralize
+from valueshare.text import either, pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
@@ -68,7 +68,7 @@ def draw_figures(
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
     data = report_data(results, resamples) if data is None else data
     if unknown := [repr(name) for name in names if name not in FIGURES]:
-        raise InvalidInput(f"there is no figure {' or '.join(unknown)}: choose one of {', '.join(FIGURES)}")
+        raise InvalidInput(f"there is no figure {either(unknown)}: choose one of {', '.join(FIGURES)}")
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
         raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
     chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
@@ -236,10 +236,12 @@ def _overestimation(data: ReportData) -> Content:
     pair = [] if data.pair is None else [v.algorithm for v in data.pair]
     of_pair = rows.filter(pl.col("algorithm").is_in(pair))  # those that the layer is about, as in the paper
     rows = of_pair if of_pair["overestimation"].is_not_null().any() else rows
-    caption = (
-        "Overestimation along training, means over seeds; translucent lines, where there are, are "
-        f"the seeds. Values above {games.CAP:g} are drawn there."
+    each_seed, most = games.overestimation_drawn(rows)
+    caption = "Overestimation along training, means over seeds" + (
+        "; translucent lines are single seeds." if each_seed else "."
     )
+    if most > games.CAP:
+        caption += f" Values above {games.CAP:g} are drawn there."
     return games.overestimation_curves(rows, n=data.n), caption, notes
 
 

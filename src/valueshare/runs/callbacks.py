@@ -3,15 +3,18 @@
 import inspect
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, callback_failed, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
+from valueshare.text import suggestion
 
 KEY = "callbacks"  # in provenance.json
 MAX_CALLBACKS = 16
@@ -81,6 +84,11 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     try:
         function = pkgutil.resolve_name(callback)
     except (Exception, SystemExit) as error:
+        module, _, name = callback.partition(":")
+        if isinstance(error, AttributeError) and module in sys.modules:  # one that raises is not kept there
+            functions = [found for found, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
+            hint = suggestion(name, functions) or f"it has {shorten_list(functions) or 'none'}"
+            raise InvalidInput(f"callback = {callback!r}: {module} has no function {name!r}: {hint}") from error
         raise InvalidInput(
             f"callback = {callback!r}: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
             "module on PYTHONPATH"

@@ -28,8 +28,9 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
-from valueshare.setting import as_count, as_int
+from valueshare.setting import MAX_COUNT, as_count, as_int
 from valueshare.tabular.progress import shown_progress
+from valueshare.text import pluralize
 
 MAX_EPISODES = 1_000_000  # per agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
@@ -86,7 +87,9 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
     episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
     if episodes > MAX_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
-    as_count("seeds_from + episodes", first + episodes)
+    if first + episodes > MAX_COUNT:
+        most = f"{MAX_COUNT - episodes:,}, with {pluralize(episodes, 'episode')}"
+        raise InvalidInput(f"seeds_from = {first}: write a number <= {most}")
     check_episode_options(options.epsilon, options.episode_limit)
     check_network_factory(folder, plan, options.network)
     if options.threads is not None:

@@ -23,6 +23,7 @@ from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.setting import as_int
+from valueshare.text import either
 
 LogTarget = Literal["tensorboard", "wandb"]
 
@@ -53,7 +54,7 @@ class ExecutionOptions:
         names, targets = [self.log] if isinstance(self.log, str) else list(self.log), get_args(LogTarget)
         for name in names:
             if name not in targets:
-                raise InvalidInput(f"log = {name!r}: write {' or '.join(targets)}")
+                raise InvalidInput(f"log = {name!r}: write {either(targets)}")
         object.__setattr__(self, "log", tuple(target for target in targets if target in names))
 
     def poll_stop(self) -> bool:

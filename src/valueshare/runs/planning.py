@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ def make_plan(
     # Listed once: from Python, a list of values may be an iterator.
     given: list[Coefficient] = as_list(k)
     k_values: list[Coefficient] = ["n" if is_n(value) else value for value in given]
+    for value in k_values:
+        if not is_n(value) and (not isinstance(value, Real) or isinstance(value, bool)):
+            raise InvalidSetting(f"k = {value!r}: write a number, or 'n', the number of actions")
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
     _refuse_unread_settings(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)

@@ -25,7 +25,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import as_float, as_int
-from valueshare.text import LAST_SCORE, algorithm_name, other_name_at_zero, pluralize
+from valueshare.text import LAST_SCORE, algorithm_name, either, other_name_at_zero, pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Run:
             raise InvalidInput("no agent of this run has a score yet: resume it first")
         envs = candidates["env"].unique(maintain_order=True).to_list()
         if env is None and len(envs) > 1:
-            raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(envs)}")
+            raise InvalidInput(f"scores of several environments do not compare: give env, {either(envs)}")
         candidates = _filter_or_refuse(candidates, "env", envs[0] if env is None else env)
         k = self._actions(candidates["env"][0]) if is_n(k) else k
         for column, value in _algorithm_and_k(candidates, algorithm, k).items():

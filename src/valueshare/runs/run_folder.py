@@ -141,7 +141,8 @@ def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
     stored = read_config(folder)
     if stored is None or stored.get("kind") != KIND:
-        raise InvalidInput(f"there is no training run in {folder}: give the folder that `valueshare train` made")
+        problem = f"there is no training run in {folder}" if folder.exists() else f"{folder} does not exist"
+        raise InvalidInput(f"{problem}: give the folder that `valueshare train` made")
     check_format(folder, stored)  # a run without a format is damaged
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))

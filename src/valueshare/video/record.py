@@ -19,7 +19,7 @@ from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import as_count
-from valueshare.text import algorithm_label, pluralize
+from valueshare.text import algorithm_label, either, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
 from valueshare.video.rollouts import BAND, RolloutStep, rollout
@@ -119,7 +119,7 @@ def play(
 def check_target(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a file that cannot or must not be written."""
     if path.suffix.lower() not in SUFFIXES:
-        raise InvalidInput(f"{path}: write a name that ends in {' or '.join(SUFFIXES)}")
+        raise InvalidInput(f"{path}: write a name that ends in {either(SUFFIXES)}")
     try:
         is_there = path.exists()
     except OSError as error:  # of a name that is too long, say

@@ -112,7 +112,8 @@ def test_the_same_end_as_in_a_folder(
         ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
         ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something other than a run"),
-        (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
+        (["resume", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
+        (["resume", f"local://{tmp_path}"], f"there is no training run in local://{tmp_path}"),
         (["report", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
     ):
         code, _, err = cli(*words)

@@ -88,7 +88,7 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
         assert list(tmp_path.iterdir()) == []
         return err
 
-    assert "workers = -2: write a number >= 0" in refused(*TRAIN, "--workers", "-2")
+    assert "--workers -2: write a number >= 0" in refused(*TRAIN, "--workers", "-2")
     assert "--workers" in refused(*TRAIN, "--workers", "two")
     assert "is for the local launcher" in refused(*TRAIN, *TWO, "--launcher", "ray")
     for study in ("tabular", "reproduce gridworld", "reproduce gridworld-actions"):  # they have no processes

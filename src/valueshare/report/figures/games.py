@@ -55,8 +55,7 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
     """
     seeds = series.tidy(table, "overestimation").sort("env", "step")
     means = seed_means(table, "overestimation")
-    each_seed = seeds["seed"].n_unique() <= MAX_SEEDS
-    most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
+    each_seed, most = overestimation_drawn(table)
     sentences = ["Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")]
     if most > CAP:
         sentences.append(f"Capped at {CAP:g}; the highest is {most:,.4g}.")
@@ -71,6 +70,13 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
         draw_line(axes, line["step"], capped, variant.style, linewidth=1.0)
 
     return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])
+
+
+def overestimation_drawn(table: pl.DataFrame) -> tuple[bool, float]:
+    """Whether `overestimation_curves` draws each seed, and the highest value of all its lines, before it is capped."""
+    seeds = series.tidy(table, "overestimation")
+    each_seed = seeds["seed"].n_unique() <= MAX_SEEDS
+    return each_seed, float(max(seeds["overestimation"] if each_seed else seed_means(table, "overestimation")["mean"]))
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -84,7 +84,10 @@ class Copy:
         """Download the wanted files that are missing or different here."""
         if self.url is None:
             return
-        for name, version in self.store.versions().items():
+        versions = self.store.versions()
+        if versions:  # the folder of a URL with no files at all does not exist
+            self.folder.mkdir(parents=True, exist_ok=True)
+        for name, version in versions.items():
             if wanted(name) and _PLAIN.fullmatch(name):
                 path, pulled = self.folder / name, self._pulled.get(name, version)
                 is_same = path.is_file() and path.stat().st_size == version[0] and version == pulled

@@ -239,7 +239,7 @@ def _check_reachable(address: str) -> None:
     if resolved != "auto":
         host, _, port = resolved.rpartition(":")
         if not host or not port.isdecimal() or "/" in host:
-            raise InvalidInput(f"ray-address = {resolved!r}: write auto or HOST:PORT")
+            raise InvalidInput(f"ray_address = {resolved!r}: write auto or HOST:PORT")
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
@@ -69,9 +69,9 @@ class RayLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidInput("a network of your own trains in this process only: write launcher local")
+            raise InvalidSetting("a network of your own trains in this process only: write launcher = 'local'")
         if execution.callbacks:
-            raise InvalidInput("callbacks are called in the one process that trains: write launcher local")
+            raise InvalidSetting("callbacks are called in the one process that trains: write launcher = 'local'")
         device = _device(plan)
         check_replay_device(next((s.replay_device for s in plan.settings.values() if s.replay_device), None), device)
         slot = self._slot(plan)
@@ -83,7 +83,7 @@ class RayLauncher(Launcher):
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
-                f"{format_bytes(int(most))}: write a smaller --population-agents or replay-capacity"
+                f"{format_bytes(int(most))}: write a smaller population_agents or replay_capacity"
             )
         self._host_bytes = wanted
         slots = sum(slot.count_on(node) for node in able)
