@@ -81,9 +81,9 @@ def test_repr_shows_k(k: float, shown: str) -> None:
 
 @pytest.mark.parametrize(("k", "dtype"), [(1e300, torch.float32), (1e300, None), (1e5, torch.float16)])
 def test_a_k_beyond_the_numbers_of_the_layer_is_refused(k: float, dtype: torch.dtype | None) -> None:
-    with pytest.raises(InvalidInput, match=r"k \+ 1 is larger than any number of torch\.float"):
-        valueshare.MeanExpansion(k, dtype=dtype)
-    assert torch.isfinite(valueshare.MeanExpansion(1e300, dtype=torch.float64).scale)
+    with pytest.raises(vs.InvalidInput, match=r"k \+ 1 is larger than any number of torch\.float"):
+        MeanExpansion(k, dtype=dtype)
+    assert torch.isfinite(MeanExpansion(1e300, dtype=torch.float64).scale)
 
 
 @pytest.mark.parametrize("k", [-1, -0.5, float("nan"), float("inf"), torch.tensor(-2.0)])
