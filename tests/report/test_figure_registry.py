@@ -274,8 +274,8 @@ def test_one_seed_is_singular() -> None:
 @pytest.mark.parametrize(
     ("seeds", "highest", "end"),
     [
-        (2, 3.0, "over seeds; translucent lines are single seeds."),
-        (2, 30.0, "over seeds; translucent lines are single seeds. Values above 25 are drawn there."),
+        (2, 3.0, "over seeds; translucent: single seeds."),
+        (2, 30.0, "over seeds; translucent: single seeds. Values above 25 are drawn there."),
         (11, 3.0, "over seeds."),
         (11, 30.0, "over seeds."),  # one seed of many: no line of its own, and the mean is below
     ],

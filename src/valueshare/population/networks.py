@@ -79,6 +79,13 @@ def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> n
         return init_network(factory, shape, k, seed=0)
 
 
+def stack_shapes(module: nn.Module, agents: int) -> tuple[Tensors, Tensors]:
+    """`stack_module_state` of as many such modules on the meta device, where that imports PyTorch's compiler."""
+    named = dict(module.named_parameters()), dict(module.named_buffers())
+    parameters, buffers = ({n: v.new_empty((agents, *v.shape)) for n, v in tensors.items()} for tensors in named)
+    return parameters, buffers
+
+
 def shared_network(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
     """The module that all agents share, its weights on the meta device.
 

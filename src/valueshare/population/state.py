@@ -33,6 +33,7 @@ from valueshare.population.networks import (
     network_on_meta,
     network_shape,
     shared_network,
+    stack_shapes,
 )
 from valueshare.population.settings import PER_AGENT, TrainingSettings
 from valueshare.replay import transitions
@@ -197,7 +198,7 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         else init_network(factory, shape, k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
-    stacked, buffers = _stack_shapes(modules[0], p) if device.type == "meta" else stack_module_state(modules)
+    stacked, buffers = stack_shapes(modules[0], p) if device.type == "meta" else stack_module_state(modules)
     parameters = {name: _transposed_layout(value.detach().to(device)) for name, value in stacked.items()}
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -226,13 +227,6 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
     )
-
-
-def _stack_shapes(module: nn.Module, agents: int) -> tuple[Tensors, Tensors]:
-    """`stack_module_state` of as many such modules on the meta device, where that imports PyTorch's compiler."""
-    named = dict(module.named_parameters()), dict(module.named_buffers())
-    parameters, buffers = ({n: v.new_empty((agents, *v.shape)) for n, v in tensors.items()} for tensors in named)
-    return parameters, buffers
 
 
 def replay_rows(settings: TrainingSettings, stack: int) -> int:

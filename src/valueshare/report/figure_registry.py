@@ -237,9 +237,7 @@ def _overestimation(data: ReportData) -> Content:
     of_pair = rows.filter(pl.col("algorithm").is_in(pair))  # those that the layer is about, as in the paper
     rows = of_pair if of_pair["overestimation"].is_not_null().any() else rows
     each_seed, most = games.overestimation_drawn(rows)
-    caption = "Overestimation along training, means over seeds" + (
-        "; translucent lines are single seeds." if each_seed else "."
-    )
+    caption = f"Overestimation along training, means over seeds{'; translucent: single seeds' * each_seed}."
     if most > games.CAP:
         caption += f" Values above {games.CAP:g} are drawn there."
     return games.overestimation_curves(rows, n=data.n), caption, notes
