@@ -89,6 +89,27 @@ def test_k_is_n_or_a_number_where_all_environments_have_as_many_actions() -> Non
             pair(actions, "ib-dqn:n")
 
 
+def test_other_algorithms_are_compared_at_the_same_setting() -> None:
+    scores = {
+        ("Here", algorithm, 0.0, seed, step_size): [step_size, 10.0 * step_size]
+        for algorithm in ("dqn", "rdq")
+        for step_size in (0.1, 0.2)
+        for seed in (0, 1)
+    }
+    rows = [
+        (env, algorithm, k, seed, step_size, step, own)
+        for (env, algorithm, k, seed, step_size), values in scores.items()
+        for step, own in zip((0, 10), values, strict=True)
+    ]
+    columns = ["env", "algorithm", "k", "seed", "step_size", "step", "score"]
+    results = tidy(TWO)._replace(table=pl.DataFrame(rows, columns, orient="row"))
+    found = pairs(report_data(results, RESAMPLES))
+    assert [(x.algorithm, y.algorithm) for x, y in found if x.algorithm.startswith("rdq")] == [
+        ("rdq step_size=0.1", "dqn step_size=0.1"),
+        ("rdq step_size=0.2", "dqn step_size=0.2"),
+    ]
+
+
 def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
     same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
     assert sentence(compared(data_of(same))) == "IB-DQN(4) is not clearly different from DQN."

@@ -283,7 +283,7 @@ FIGURES: dict[str, FigureKind] = {
         _by_game(
             "relative_action_gap",
             bars.action_gap_increase,
-            f"Increase of the relative action gap from {{plain}} to {{layered}}, clipped at {bars.GAP_CLIP:g}.",
+            "Increase of the relative action gap from {plain} to {layered}.",
         ),
         (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
     ),

@@ -143,14 +143,22 @@ def compare_all(data: ReportData, names: Sequence[str] = ()) -> Verdict:
 def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
     """The pairs to compare: those of these names, like "ib-dqn:4,dqn", or the layer against none.
 
-    Without names, every algorithm with the layer is compared with the same without it, and every other with the first.
-    Where k and another setting were swept, the map compares the values of that setting.
+    Without names, every algorithm with the layer is compared with the same without it, and every other with the first
+    that has the same settings in its name, or with the first of all. Where k and another setting were swept, the map
+    compares the values of that setting.
     """
     if names:
         return [_pair(data, text) for text in names]
     mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
-    found = [(v, baseline_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
+    found = [(v, baseline_variant(v, data.variants) or _first_like(v, data.variants)) for v in data.variants[1:]]
     return [(x, y) for x, y in found if not (without_settings(x.algorithm) in mapped and _same_learner(x, y))]
+
+
+def _first_like(variant: Variant, variants: Sequence[Variant]) -> Variant:
+    """The first variant with the same settings in its name; without another one, the first of all."""
+    settings = split_settings(variant.algorithm)[1]
+    alike = [v for v in variants if split_settings(v.algorithm)[1] == settings]
+    return alike[0] if settings and alike[0] != variant else variants[0]
 
 
 def _same_learner(x: Variant, y: Variant) -> bool:

@@ -59,6 +59,22 @@ def test_action_gaps_are_clipped_and_say_by_how_much() -> None:
     assert "clipped at 0.01" in axes.get_xlabel()
 
 
+def test_action_gaps_that_are_nearly_all_large_are_not_clipped() -> None:
+    gaps = differences().with_columns(difference=pl.Series([0.04, -0.09, 0.757]))
+    (axes,) = bars.action_gap_increase(gaps, PLAIN, LAYER).axes
+    assert heights(axes) == [-0.09, 0.04, 0.757]
+    assert "clipped" not in axes.get_xlabel()
+    assert not axes.texts
+
+
+def test_a_number_beside_an_interval_that_is_cut_off_stays_in_the_figure() -> None:
+    gaps = differences().with_columns(
+        difference=pl.Series([0.004, -0.05, 0.002]), ci95_high=pl.Series([0.005, 3.0, 0.003])
+    )
+    (axes,) = bars.action_gap_increase(gaps, PLAIN, LAYER).axes
+    assert [text.xy[0] for text in axes.texts] == [bars.GAP_CLIP]  # type: ignore[attr-defined]
+
+
 def test_numbers_of_clipped_bars_are_not_over_names() -> None:
     """Pong is far narrower: its number is to the right of 0, where no bar is, and not where the name is."""
     gaps = differences().with_columns(difference=pl.Series([0.004, -0.0512, 0.0234]))

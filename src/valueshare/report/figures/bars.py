@@ -58,14 +58,20 @@ def overestimation_reduction(differences: pl.DataFrame, plain: SeriesStyle, othe
 
 
 def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
-    """Increase of the relative action gap in each game; bars that are cut off carry their value."""
-    label = f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {GAP_CLIP:g})"
+    """Increase of the relative action gap in each game; bars that are cut off carry their value.
+
+    The paper cuts off at GAP_CLIP. If that would cut off more than three quarters of the bars, none is cut off.
+    """
     changes = differences.select("env", *CI95, change="difference")
-    figure, axes, rows = _bars(changes, plain, other, label, ("wider", "narrower"), GAP_CLIP)
+    label = f"increase of the relative action gap\n{plain.label} → {other.label}"
+    if (changes["change"].abs() > GAP_CLIP).mean() > 0.75:
+        return _bars(changes, plain, other, label, ("wider", "narrower"))[0]
+    clipped = f"{label} (clipped at {GAP_CLIP:g})"
+    figure, axes, rows = _bars(changes, plain, other, clipped, ("wider", "narrower"), GAP_CLIP)
     for y, (value, high) in enumerate(rows.select("change", "ci95_high").iter_rows()):
         if abs(value) > GAP_CLIP:
             # At the end of a bar to the right, but at the start of one to the left: the name of its game is at its end.
-            end = GAP_CLIP if value > 0 else max(0.0, high or 0.0)
+            end = GAP_CLIP if value > 0 else min(max(0.0, high or 0.0), GAP_CLIP)
             style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
             axes.annotate(f" {value:+.3f} ".replace("-", "−"), (end, y), va="center", ha="left", **style)
     low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
