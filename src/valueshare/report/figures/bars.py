@@ -64,7 +64,7 @@ def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: Se
     """
     changes = differences.select("env", *CI95, change="difference")
     label = f"increase of the relative action gap\n{plain.label} → {other.label}"
-    if (changes["change"].abs() > GAP_CLIP).mean() > 0.75:
+    if np.mean(np.abs(changes["change"].drop_nulls().to_numpy()) > GAP_CLIP) > 0.75:
         return _bars(changes, plain, other, label, ("wider", "narrower"))[0]
     clipped = f"{label} (clipped at {GAP_CLIP:g})"
     figure, axes, rows = _bars(changes, plain, other, clipped, ("wider", "narrower"), GAP_CLIP)
