@@ -232,8 +232,8 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
     ("k", "message"),
     [
         (["n", "n"], "a value is there twice"),
-        ("m", r"^k = 'm': write a number$"),
-        ([0, None], r"^k = None: write a number$"),
+        ("m", r"^k = 'm': write a number, or 'n', the number of actions$"),
+        ([0, None], r"^k = None: write a number, or 'n', the number of actions$"),
     ],
 )
 def test_other_texts_are_no_k(k: object, message: str) -> None:

@@ -1,5 +1,7 @@
 """The activations that a forward pass saves for its backward pass, counted without a batch of them in memory."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +9,8 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.networks import init_network, is_built_in, network_shape
 from valueshare.population.state import Population, torch_dtype
 
-SMALL_NETWORK = 64_000_000  # bytes of weights that are allocated to run a network once
+SMALL_NETWORK = 256_000_000  # bytes of weights, times quantiles; the activations of a state take less
+SMALL_OBSERVATION = 100_000  # numbers
 
 
 def network_to_measure(population: Population) -> nn.Module:
@@ -17,7 +20,9 @@ def network_to_measure(population: Population) -> nn.Module:
     longer than everything else that a short command does.
     """
     weights = sum(p.nbytes for p in population.network.parameters())
-    if weights > SMALL_NETWORK or not is_built_in(population.factory):
+    is_small = weights * max(1, *population.quantile_counts) <= SMALL_NETWORK
+    is_small &= math.prod(population.env.network_shape) <= SMALL_OBSERVATION
+    if not (is_small and is_built_in(population.factory)):
         return population.network
     return init_network(population.factory, network_shape(population.settings, population.env), 0.0, seed=0)
 
