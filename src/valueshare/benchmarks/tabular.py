@@ -21,7 +21,7 @@ from valueshare.tabular.sweep import kernel_table, sweep
 
 PLAIN_RUNS = 40
 WALK_STEPS = 2_000_000  # of each thread
-WALK = "random actions without learning"
+RANDOM_ACTIONS = "random actions without learning"
 
 
 def run(as_json: bool = False) -> None:
@@ -56,11 +56,11 @@ def run(as_json: bool = False) -> None:
         f"{available_cores()} threads; {study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the "
         f"plain learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
     )
-    output.add(Row(WALK, 1e3 / limit, limit))
+    output.add(Row(RANDOM_ACTIONS, 1e3 / limit, limit))
     note = f"{_mean_and_error(same)} episodes, {fast / slow:,.0f} x the plain learner"
-    output.add(Row("valueshare.sweep", 1e3 / fast, fast, WALK, fast / limit, note))
+    output.add(Row("valueshare.sweep", 1e3 / fast, fast, RANDOM_ACTIONS, fast / limit, note))
     note = f"{_mean_and_error(plain)} episodes"
-    output.add(Row("plain NumPy learner, one process", 1e3 / slow, slow, WALK, slow / limit, note))
+    output.add(Row("plain NumPy learner, one process", 1e3 / slow, slow, RANDOM_ACTIONS, slow / limit, note))
     output.end()
 
 

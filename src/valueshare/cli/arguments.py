@@ -102,7 +102,8 @@ def _default(declared: Setting) -> str | bool:
 def with_options(error: InvalidInput) -> str:
     """The message of an error with options as they are written, --eval-interval 5 for eval_interval = 5.
 
-    Any message may begin so; only that of a wrong setting names settings elsewhere, others may name folders.
+    Any message may begin with a setting. Further settings are translated in an `InvalidSetting` only: other messages
+    may contain names of folders.
     """
 
     def written(found: re.Match[str]) -> str:

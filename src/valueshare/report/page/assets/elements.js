@@ -1,5 +1,5 @@
 "use strict";
-/* What charts and tables need: numbers and their text, colours that can be seen, elements. */
+/* What charts and tables need: numbers and their text, visible colours, elements. */
 const valueshare = (() => {
   function bytes(text) {
     const bytes = atob(text), out = new Uint8Array(bytes.length);
@@ -30,7 +30,7 @@ const valueshare = (() => {
   const sign = "[=+\\-@\\ufe62\\ufe63\\ufe66\\ufe6b\\uff0b\\uff0d\\uff1d\\uff20]";
   const formula = new RegExp(`^(?='*([\\t\\r\\n]|${removed}${sign}))`, "u");
   const quoted = (text) => `"${String(text).replace(formula, "'").replaceAll('"', '""')}"`;
-  /* ---- colours: those of the figures, moved until they can be seen on the page ---- */
+  /* ---- colours: those of the figures, moved until they are visible on the page ---- */
   const light = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
   const luminance = (rgb) => rgb
     .map((c) => (c <= 0.04 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
