@@ -1,0 +1,168 @@
+"""Tables of the result pages agree with the published scores, recomputed here with Polars and NumPy alone."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+from page_snippets import ROOT
+
+RESULTS = ROOT / "docs" / "reproduction"
+NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+")
+
+Value = Callable[[str, str], float]
+
+
+@cache
+def scores(study: str) -> pl.DataFrame:
+    return pl.read_parquet(RESULTS / f"{study}-scores.parquet")
+
+
+def table(page: str, first_cell: str, nth: int = 0) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the nth table whose header begins with `first_cell`."""
+    text = (RESULTS / f"{page}.md").read_text(encoding="utf-8")
+    found = re.findall(rf"^(\| *{re.escape(first_cell)} *\|.*\n)\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    header, body = found[nth]
+    return cells(header), [cells(line) for line in body.splitlines()]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def assert_shows(cell: str, value: float | None, where: object) -> None:
+    """The first number of the cell is the value, rounded as printed."""
+    if value is None:
+        assert cell == "none", where
+        return
+    found = NUMBER.search(cell)
+    assert found is not None, where
+    digits = len(found[0].partition(".")[2])
+    printed = float(found[0].replace(",", ""))
+    assert abs(printed - value) <= 0.5001 * 10**-digits, (where, cell, value)
+
+
+def algorithm_and_k(name: str) -> pl.Expr:
+    """The agents that a column is about, from its name: "IB-DQN(6)", "Dueling DQN"."""
+    label, _, k = name.partition("(")
+    algorithm = label.lower().replace(" ", "-")
+    return (pl.col("algorithm") == algorithm) & (pl.col("k") == float(k.rstrip(")") or 0))
+
+
+# ------------------------------------------------------------------------------------------------------------- Atari
+
+
+def test_sixteen_atari_games() -> None:
+    header, rows = table("atari", "At 500,000 timesteps")
+    assert len(header) == 10
+    assert len(rows) == 16
+    last = scores("atari-sixteen-games").filter(pl.col("step") == 500_000)
+    columns = ("overestimation", "mean_action_value", "relative_action_gap", "score")
+    for game, *shown in rows:
+        of_game = last.filter(pl.col("env") == f"ALE/{game}-v5")
+        dqn, ours = (of_game.row(by_predicate=algorithm_and_k(name), named=True) for name in ("DQN", "IB-DQN(18)"))
+        difference = shown.pop(2)
+        for i, column in enumerate(columns):
+            scale = 1000 if column == "relative_action_gap" else 1
+            for cell, row in zip(shown[2 * i : 2 * i + 2], (dqn, ours), strict=True):
+                assert_shows(cell, None if row[column] is None else scale * row[column], (game, column))
+        if difference:
+            assert_shows(difference, ours["overestimation"] - dqn["overestimation"], game)
+
+
+def test_pong() -> None:
+    header, rows = table("atari", "")
+    assert header == ["", "DQN", "IB-DQN(18)", "Difference"]
+    last = scores("atari").filter(pl.col("step") == 500_000)
+    columns = ("score", "overestimation", "relative_action_gap", "mean_action_value")
+    for column, (_, dqn, ours, difference) in zip(columns, rows[:4], strict=True):
+        means = [last.filter(algorithm_and_k(name))[column].mean() for name in ("DQN", "IB-DQN(18)")]
+        assert_shows(dqn, means[0], column)
+        assert_shows(ours, means[1], column)
+        assert_shows(difference, means[1] - means[0], column)
+
+
+# ----------------------------------------------------------------------------------------------------------- MinAtar
+
+TRAINING = pl.col("step") > 0
+
+
+def minatar_mean(column: str, evaluations: pl.Expr, scale: float = 1, study: str = "minatar") -> Value:
+    """Mean over seeds of a column's mean over these evaluations."""
+    runs = scores(study).filter(evaluations).group_by("env", "algorithm", "k", "seed").agg(pl.col(column).mean())
+
+    def value(game: str, name: str) -> float:
+        env = pl.col("env") == f"{game.replace(' ', '')}-MinAtar"
+        of_name = runs.filter(env & algorithm_and_k(name))[column]
+        assert len(of_name) in (5, 10)
+        return scale * of_name.to_numpy().mean()
+
+    return value
+
+
+@pytest.mark.parametrize(
+    ("first_cell", "column", "evaluations", "scale"),
+    [
+        ("Game", "score", pl.lit(True), 1),
+        ("Final scores (mean of the last three evaluations)", "score", pl.col("step") >= 800_000, 1),
+        ("Overestimation", "overestimation", TRAINING, 1),
+        ("Relative action gap, in 1/1000", "relative_action_gap", TRAINING, 1000),
+    ],
+)
+def test_minatar(first_cell: str, column: str, evaluations: pl.Expr, scale: float) -> None:
+    value = minatar_mean(column, evaluations, scale)
+    for nth in range(1 if first_cell.startswith("Final") else 2):  # all agents, then IB-IQN against IQN
+        (_, *names), rows = table("minatar", first_cell, nth)
+        assert len(rows) == 5
+        for game, *shown in rows:
+            for name, cell in zip(names, shown, strict=True):
+                first, _, second = name.partition(" - ")
+                base = value(game, second) if second else 0.0
+                assert_shows(cell, value(game, first) - base, (game, name))
+
+
+def test_minatar_with_more_seeds() -> None:
+    rows = table("minatar", "To 800,000 steps")[1]
+    early = pl.col("step") <= 800_000
+    halves = [minatar_mean("score", early, study=study) for study in ("minatar", "minatar-iqn-more-seeds")]
+    for game, *shown in rows[:5]:
+        ours, theirs = ([half(game, name) for half in halves] for name in ("IB-IQN(6)", "IQN"))
+        for cell, i in zip(shown, (0, 1), strict=False):
+            assert_shows(cell, ours[i] - theirs[i], game)
+        assert_shows(shown[2], (sum(ours) - sum(theirs)) / 2, game)
+        assert_shows(shown[3], sum(theirs) / 2, game)
+
+
+# ------------------------------------------------------------------------------------------------------- LunarLander
+
+
+def test_lunarlander_and_its_intervals() -> None:
+    rows = table("lunarlander", "k")[1]
+    runs = scores("lunarlander").group_by("k", "seed").agg(pl.col("score").mean())
+    rng = np.random.default_rng(0)
+    assert len(rows) == 17
+    for k, auc, interval in rows:
+        of_k = runs.filter(pl.col("k") == float(k.split()[0].replace(",", "")))["score"].to_numpy()
+        assert len(of_k) == 120
+        assert_shows(auc, of_k.mean(), k)
+        means = of_k[rng.integers(120, size=(4_000, 120))].mean(axis=1)
+        shown = [float(number) for number in NUMBER.findall(interval)]
+        width = shown[1] - shown[0]
+        assert np.abs(np.percentile(means, (2.5, 97.5)) - shown).max() < 0.1 * width, k
+
+
+def test_k_against_zero_at_each_step_size() -> None:
+    (_, *names), rows = table("step-size", "step size")
+    runs = scores("step-size").group_by("k", "step_size", "seed").agg(pl.col("score").mean())
+
+    def mean(k: float, step_size: str) -> float:
+        cell = runs.filter((pl.col("k") == k) & (pl.col("step_size").round(8) == float(step_size)))["score"]
+        assert len(cell) == 30
+        return cell.to_numpy().mean()
+
+    for step_size, *shown in rows:
+        for name, cell in zip(names, shown, strict=True):
+            k = float(name.split()[2])
+            assert_shows(cell, mean(k, step_size) - mean(0.0, step_size), (step_size, name))
