@@ -9,23 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from valueshare.envs.minatar import DOWN, FIRE, LEFT, RIGHT, UP
+from valueshare.envs.minatar import DOWN, FIRE, LEFT, RIGHT, UP, tables
 from valueshare.envs.minatar.rows import choice, kernel, record, rule, step_rows
-from valueshare.envs.minatar.tables import (
-    DIRECTION,
-    SHOT_TIMER,
-    TABLE,
-    X,
-    Y,
-    draw_places,
-    draw_trails,
-    enter,
-    find,
-    is_opposed,
-    move_if_due,
-    remove,
-    shoot,
-)
+from valueshare.envs.minatar.tables import DIRECTION, SHOT_TIMER, TABLE, X, Y
 from valueshare.splitmix import uniform
 
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, ENEMY_SUB, AIR, DIVERS_ON_BOARD, DIVER = range(10)
@@ -80,9 +66,9 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     steer(state, action)
     reward = move_bullets(state)
     move_divers(state)
-    hits, by_sub = move_subs(state)
+    state.sub_count, hits, by_sub = move_enemies(state, state.subs, state.sub_count, True)
     by_bullet = move_enemy_bullets(state)
-    more_hits, by_fish = move_fish(state)
+    state.fish_count, more_hits, by_fish = move_enemies(state, state.fish, state.fish_count, False)
     count_down(state)
     bonus, is_lost = update_air(state)
     return float(reward + hits + more_hits + bonus), by_sub or by_bullet or by_fish or is_lost
@@ -94,17 +80,17 @@ def spawn(state: Any, random: Any) -> None:
         state.spawn_timer = state.spawn_interval
         direction, y = 2 * choice(random, 0, 2) - 1, 1 + choice(random, 1, 8)
         # Two enemies in a row never have opposite directions.
-        if not (is_opposed(state.fish, state.fish_count, y, direction)
-                or is_opposed(state.subs, state.sub_count, y, direction)):  # fmt: skip
+        if not (tables.is_opposed(state.fish, state.fish_count, y, direction)
+                or tables.is_opposed(state.subs, state.sub_count, y, direction)):  # fmt: skip
             if uniform(random, 2) < SUB_PROBABILITY:
                 state.subs[state.sub_count, SHOT_TIMER] = ENEMY_RELOAD
-                state.sub_count = enter(state.subs, state.sub_count, y, direction, state.move_interval)
+                state.sub_count = tables.enter(state.subs, state.sub_count, y, direction, state.move_interval)
             else:
-                state.fish_count = enter(state.fish, state.fish_count, y, direction, state.move_interval)
+                state.fish_count = tables.enter(state.fish, state.fish_count, y, direction, state.move_interval)
     if state.diver_timer == 0:
         state.diver_timer = DIVER_INTERVAL
         direction, y = 2 * choice(random, 3, 2) - 1, 1 + choice(random, 4, 8)
-        state.diver_count = enter(state.divers, state.diver_count, y, direction, DIVER_MOVE_INTERVAL)
+        state.diver_count = tables.enter(state.divers, state.diver_count, y, direction, DIVER_MOVE_INTERVAL)
 
 
 @rule
@@ -121,7 +107,7 @@ def steer(state: Any, action: int) -> None:
         state.y = min(8, state.y + 1)
     elif action == FIRE and state.reload_timer == 0:
         state.reload_timer = RELOAD
-        state.bullet_count = shoot(state.bullets, state.bullet_count, state.x, state.y, state.direction)
+        state.bullet_count = tables.shoot(state.bullets, state.bullet_count, state.x, state.y, state.direction)
 
 
 @rule
@@ -131,16 +117,16 @@ def move_bullets(state: Any) -> int:
     for i in range(state.bullet_count - 1, -1, -1):
         state.bullets[i, X] += state.bullets[i, DIRECTION]
         x, y = state.bullets[i, X], state.bullets[i, Y]
-        fish = find(state.fish, state.fish_count, x, y)
-        sub = find(state.subs, state.sub_count, x, y)
+        fish = tables.find(state.fish, state.fish_count, x, y)
+        sub = tables.find(state.subs, state.sub_count, x, y)
         if fish >= 0:
-            state.fish_count = remove(state.fish, state.fish_count, fish)
+            state.fish_count = tables.remove(state.fish, state.fish_count, fish)
         elif sub >= 0:
-            state.sub_count = remove(state.subs, state.sub_count, sub)
+            state.sub_count = tables.remove(state.subs, state.sub_count, sub)
         hit = fish >= 0 or sub >= 0
         hits += hit
         if hit or not 0 <= x <= 9:
-            state.bullet_count = remove(state.bullets, state.bullet_count, i)
+            state.bullet_count = tables.remove(state.bullets, state.bullet_count, i)
     return hits
 
 
@@ -148,12 +134,12 @@ def move_bullets(state: Any) -> int:
 def move_divers(state: Any) -> None:
     for i in range(state.diver_count - 1, -1, -1):
         boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
-        if not boards and move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
+        if not boards and tables.move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
             boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if boards:
             state.on_board += 1
         if boards or not 0 <= state.divers[i, X] <= 9:
-            state.diver_count = remove(state.divers, state.diver_count, i)
+            state.diver_count = tables.remove(state.divers, state.diver_count, i)
 
 
 @rule
@@ -165,34 +151,35 @@ def is_at_player(state: Any, table: Any, i: int) -> bool:
 def move_enemy(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
     """Move an enemy: whether it met the player, whether it is gone, and whether a bullet is the reason."""
     met = is_at_player(state, table, i)
-    if not move_if_due(table, i, state.move_interval):
+    if not tables.move_if_due(table, i, state.move_interval):
         return met, False, False
     if not 0 <= table[i, X] <= 9:
         return met, True, False
     if is_at_player(state, table, i):
         return True, False, False
-    bullet = find(state.bullets, state.bullet_count, table[i, X], table[i, Y])
+    bullet = tables.find(state.bullets, state.bullet_count, table[i, X], table[i, Y])
     if bullet >= 0:
-        state.bullet_count = remove(state.bullets, state.bullet_count, bullet)
+        state.bullet_count = tables.remove(state.bullets, state.bullet_count, bullet)
     return met, bullet >= 0, bullet >= 0
 
 
 @rule
-def move_subs(state: Any) -> tuple[int, bool]:
+def move_enemies(state: Any, table: Any, count: int, are_subs: bool) -> tuple[int, int, bool]:
+    """Move fish, or submarines, which shoot: how many are left, how many were hit, and whether one met the player."""
     hits, terminated = 0, False
-    for i in range(state.sub_count - 1, -1, -1):
-        met, gone, hit = move_enemy(state, state.subs, i)
+    for i in range(count - 1, -1, -1):
+        met, gone, hit = move_enemy(state, table, i)
         terminated = terminated or met
         hits += hit
-        if state.subs[i, SHOT_TIMER] > 0:
-            state.subs[i, SHOT_TIMER] -= 1
-        else:  # also as its last act
-            state.subs[i, SHOT_TIMER] = ENEMY_RELOAD
-            x, y, direction = state.subs[i, X], state.subs[i, Y], state.subs[i, DIRECTION]
-            state.enemy_bullet_count = shoot(state.enemy_bullets, state.enemy_bullet_count, x, y, direction)
+        if are_subs and table[i, SHOT_TIMER] > 0:
+            table[i, SHOT_TIMER] -= 1
+        elif are_subs:  # also as its last act
+            table[i, SHOT_TIMER] = ENEMY_RELOAD
+            x, y, direction = table[i, X], table[i, Y], table[i, DIRECTION]
+            state.enemy_bullet_count = tables.shoot(state.enemy_bullets, state.enemy_bullet_count, x, y, direction)
         if gone:
-            state.sub_count = remove(state.subs, state.sub_count, i)
-    return hits, terminated
+            count = tables.remove(table, count, i)
+    return count, hits, terminated
 
 
 @rule
@@ -203,20 +190,8 @@ def move_enemy_bullets(state: Any) -> bool:
         state.enemy_bullets[i, X] += state.enemy_bullets[i, DIRECTION]
         terminated = terminated or is_at_player(state, state.enemy_bullets, i)
         if not 0 <= state.enemy_bullets[i, X] <= 9:
-            state.enemy_bullet_count = remove(state.enemy_bullets, state.enemy_bullet_count, i)
+            state.enemy_bullet_count = tables.remove(state.enemy_bullets, state.enemy_bullet_count, i)
     return terminated
-
-
-@rule
-def move_fish(state: Any) -> tuple[int, bool]:
-    hits, terminated = 0, False
-    for i in range(state.fish_count - 1, -1, -1):
-        met, gone, hit = move_enemy(state, state.fish, i)
-        terminated = terminated or met
-        hits += hit
-        if gone:
-            state.fish_count = remove(state.fish, state.fish_count, i)
-    return hits, terminated
 
 
 @rule
@@ -265,14 +240,14 @@ def draw(state: Any, picture: Any) -> None:
         picture[AIR, 9, x] = True
     for x in range(9 - min(max(0, state.on_board), MAX_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
-    draw_places(picture[BULLET], state.bullets, state.bullet_count)
-    draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
-    draw_places(picture[FISH], state.fish, state.fish_count)
-    draw_places(picture[ENEMY_SUB], state.subs, state.sub_count)
-    draw_places(picture[DIVER], state.divers, state.diver_count)
-    draw_trails(picture[TRAIL], state.fish, state.fish_count)
-    draw_trails(picture[TRAIL], state.subs, state.sub_count)
-    draw_trails(picture[TRAIL], state.divers, state.diver_count)
+    tables.draw_places(picture[BULLET], state.bullets, state.bullet_count)
+    tables.draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
+    tables.draw_places(picture[FISH], state.fish, state.fish_count)
+    tables.draw_places(picture[ENEMY_SUB], state.subs, state.sub_count)
+    tables.draw_places(picture[DIVER], state.divers, state.diver_count)
+    tables.draw_trails(picture[TRAIL], state.fish, state.fish_count)
+    tables.draw_trails(picture[TRAIL], state.subs, state.sub_count)
+    tables.draw_trails(picture[TRAIL], state.divers, state.diver_count)
 
 
 @kernel
