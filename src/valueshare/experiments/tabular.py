@@ -194,8 +194,9 @@ def _sweep(
     study: TabularStudy, mdp: FiniteMDP, k: Sequence[float], step_sizes: Sequence[float], **options: Any
 ) -> pl.DataFrame:
     """The runs of some k and step sizes, at the study's regimes unless `options` of the sweep say otherwise."""
-    rule = {"epsilon": study.epsilon, "step_size_power": study.step_size_power, "record_at": study.record_steps}
-    return sweep(mdp, study.algorithm, k, step_sizes, study.seeds, study.steps, **(rule | options))
+    rule: dict[str, Any] = {"epsilon": study.epsilon, "step_size_power": study.step_size_power}
+    options = {"record_at": study.record_steps, **options}
+    return sweep(mdp, study.algorithm, k, step_sizes, study.seeds, study.steps, **rule, **options)
 
 
 def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.DataFrame:
