@@ -191,10 +191,7 @@ def atari_rdq_beta(
 
 
 def _reproduce_atari(
-    name: str,
-    options: AtariOptions,
-    running: StudyExecution,
-    **choices: Sequence[str | float],
+    name: str, options: AtariOptions, running: StudyExecution, **choices: Sequence[str | float]
 ) -> None:
     require_training("atari")
     from valueshare.experiments.atari import atari_study
