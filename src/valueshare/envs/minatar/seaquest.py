@@ -35,11 +35,6 @@ STATE = record(
     diver_timer=np.int8,
     move_interval=np.int8,
     ramps=np.int8,
-    bullet_count=np.int8,
-    enemy_bullet_count=np.int8,
-    fish_count=np.int8,
-    sub_count=np.int8,
-    diver_count=np.int8,
     bullets=TABLE,
     enemy_bullets=TABLE,
     fish=TABLE,
@@ -57,7 +52,7 @@ def reset(state: Any, random: Any) -> None:
     state.diver_timer = DIVER_INTERVAL
     state.move_interval = MOVE_INTERVAL
     state.ramps = 0
-    state.bullet_count = state.enemy_bullet_count = state.fish_count = state.sub_count = state.diver_count = 0
+    state.bullets.count = state.enemy_bullets.count = state.fish.count = state.subs.count = state.divers.count = 0
 
 
 @rule
@@ -66,9 +61,9 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     steer(state, action)
     reward = move_bullets(state)
     move_divers(state)
-    state.sub_count, hits, by_sub = move_enemies(state, state.subs, state.sub_count, True)
+    hits, by_sub = move_enemies(state, state.subs, True)
     by_bullet = move_enemy_bullets(state)
-    state.fish_count, more_hits, by_fish = move_enemies(state, state.fish, state.fish_count, False)
+    more_hits, by_fish = move_enemies(state, state.fish, False)
     count_down(state)
     bonus, is_lost = update_air(state)
     return float(reward + hits + more_hits + bonus), by_sub or by_bullet or by_fish or is_lost
@@ -80,17 +75,16 @@ def spawn(state: Any, random: Any) -> None:
         state.spawn_timer = state.spawn_interval
         direction, y = 2 * choice(random, 0, 2) - 1, 1 + choice(random, 1, 8)
         # Two enemies in a row never have opposite directions.
-        if not (tables.is_opposed(state.fish, state.fish_count, y, direction)
-                or tables.is_opposed(state.subs, state.sub_count, y, direction)):  # fmt: skip
+        if not (tables.is_opposed(state.fish, y, direction) or tables.is_opposed(state.subs, y, direction)):
             if uniform(random, 2) < SUB_PROBABILITY:
-                state.subs[state.sub_count, SHOT_TIMER] = ENEMY_RELOAD
-                state.sub_count = tables.enter(state.subs, state.sub_count, y, direction, state.move_interval)
+                state.subs.rows[state.subs.count, SHOT_TIMER] = ENEMY_RELOAD
+                tables.enter(state.subs, y, direction, state.move_interval)
             else:
-                state.fish_count = tables.enter(state.fish, state.fish_count, y, direction, state.move_interval)
+                tables.enter(state.fish, y, direction, state.move_interval)
     if state.diver_timer == 0:
         state.diver_timer = DIVER_INTERVAL
         direction, y = 2 * choice(random, 3, 2) - 1, 1 + choice(random, 4, 8)
-        state.diver_count = tables.enter(state.divers, state.diver_count, y, direction, DIVER_MOVE_INTERVAL)
+        tables.enter(state.divers, y, direction, DIVER_MOVE_INTERVAL)
 
 
 @rule
@@ -107,44 +101,44 @@ def steer(state: Any, action: int) -> None:
         state.y = min(8, state.y + 1)
     elif action == FIRE and state.reload_timer == 0:
         state.reload_timer = RELOAD
-        state.bullet_count = tables.shoot(state.bullets, state.bullet_count, state.x, state.y, state.direction)
+        tables.append(state.bullets, state.x, state.y, state.direction)
 
 
 @rule
 def move_bullets(state: Any) -> int:
     """Move the player's bullets, the newest first; each is used up by one fish or submarine. The number of hits."""
     hits = 0
-    for i in range(state.bullet_count - 1, -1, -1):
-        state.bullets[i, X] += state.bullets[i, DIRECTION]
-        x, y = state.bullets[i, X], state.bullets[i, Y]
-        fish = tables.find(state.fish, state.fish_count, x, y)
-        sub = tables.find(state.subs, state.sub_count, x, y)
+    for i in range(state.bullets.count - 1, -1, -1):
+        state.bullets.rows[i, X] += state.bullets.rows[i, DIRECTION]
+        x, y = state.bullets.rows[i, X], state.bullets.rows[i, Y]
+        fish = tables.find(state.fish, x, y)
+        sub = tables.find(state.subs, x, y)
         if fish >= 0:
-            state.fish_count = tables.remove(state.fish, state.fish_count, fish)
+            tables.remove(state.fish, fish)
         elif sub >= 0:
-            state.sub_count = tables.remove(state.subs, state.sub_count, sub)
+            tables.remove(state.subs, sub)
         hit = fish >= 0 or sub >= 0
         hits += hit
         if hit or not 0 <= x <= 9:
-            state.bullet_count = tables.remove(state.bullets, state.bullet_count, i)
+            tables.remove(state.bullets, i)
     return hits
 
 
 @rule
 def move_divers(state: Any) -> None:
-    for i in range(state.diver_count - 1, -1, -1):
+    for i in range(state.divers.count - 1, -1, -1):
         boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if not boards and tables.move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
             boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if boards:
             state.on_board += 1
-        if boards or not 0 <= state.divers[i, X] <= 9:
-            state.diver_count = tables.remove(state.divers, state.diver_count, i)
+        if boards or not 0 <= state.divers.rows[i, X] <= 9:
+            tables.remove(state.divers, i)
 
 
 @rule
 def is_at_player(state: Any, table: Any, i: int) -> bool:
-    return bool(table[i, X] == state.x and table[i, Y] == state.y)
+    return bool(table.rows[i, X] == state.x and table.rows[i, Y] == state.y)
 
 
 @rule
@@ -153,44 +147,44 @@ def move_enemy(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
     met = is_at_player(state, table, i)
     if not tables.move_if_due(table, i, state.move_interval):
         return met, False, False
-    if not 0 <= table[i, X] <= 9:
+    if not 0 <= table.rows[i, X] <= 9:
         return met, True, False
     if is_at_player(state, table, i):
         return True, False, False
-    bullet = tables.find(state.bullets, state.bullet_count, table[i, X], table[i, Y])
+    bullet = tables.find(state.bullets, table.rows[i, X], table.rows[i, Y])
     if bullet >= 0:
-        state.bullet_count = tables.remove(state.bullets, state.bullet_count, bullet)
+        tables.remove(state.bullets, bullet)
     return met, bullet >= 0, bullet >= 0
 
 
 @rule
-def move_enemies(state: Any, table: Any, count: int, are_subs: bool) -> tuple[int, int, bool]:
-    """Move fish, or submarines, which shoot: how many are left, how many were hit, and whether one met the player."""
+def move_enemies(state: Any, table: Any, are_subs: bool) -> tuple[int, bool]:
+    """Move fish, or submarines, which shoot: how many were hit, and whether one met the player."""
     hits, terminated = 0, False
-    for i in range(count - 1, -1, -1):
+    for i in range(table.count - 1, -1, -1):
         met, gone, hit = move_enemy(state, table, i)
         terminated = terminated or met
         hits += hit
-        if are_subs and table[i, SHOT_TIMER] > 0:
-            table[i, SHOT_TIMER] -= 1
+        if are_subs and table.rows[i, SHOT_TIMER] > 0:
+            table.rows[i, SHOT_TIMER] -= 1
         elif are_subs:  # also as its last act
-            table[i, SHOT_TIMER] = ENEMY_RELOAD
-            x, y, direction = table[i, X], table[i, Y], table[i, DIRECTION]
-            state.enemy_bullet_count = tables.shoot(state.enemy_bullets, state.enemy_bullet_count, x, y, direction)
+            table.rows[i, SHOT_TIMER] = ENEMY_RELOAD
+            x, y, direction = table.rows[i, X], table.rows[i, Y], table.rows[i, DIRECTION]
+            tables.append(state.enemy_bullets, x, y, direction)
         if gone:
-            count = tables.remove(table, count, i)
-    return count, hits, terminated
+            tables.remove(table, i)
+    return hits, terminated
 
 
 @rule
 def move_enemy_bullets(state: Any) -> bool:
     terminated = False
-    for i in range(state.enemy_bullet_count - 1, -1, -1):
+    for i in range(state.enemy_bullets.count - 1, -1, -1):
         terminated = terminated or is_at_player(state, state.enemy_bullets, i)
-        state.enemy_bullets[i, X] += state.enemy_bullets[i, DIRECTION]
+        state.enemy_bullets.rows[i, X] += state.enemy_bullets.rows[i, DIRECTION]
         terminated = terminated or is_at_player(state, state.enemy_bullets, i)
-        if not 0 <= state.enemy_bullets[i, X] <= 9:
-            state.enemy_bullet_count = tables.remove(state.enemy_bullets, state.enemy_bullet_count, i)
+        if not 0 <= state.enemy_bullets.rows[i, X] <= 9:
+            tables.remove(state.enemy_bullets, i)
     return terminated
 
 
@@ -240,14 +234,14 @@ def draw(state: Any, picture: Any) -> None:
         picture[AIR, 9, x] = True
     for x in range(9 - min(max(0, state.on_board), MAX_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
-    tables.draw_places(picture[BULLET], state.bullets, state.bullet_count)
-    tables.draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
-    tables.draw_places(picture[FISH], state.fish, state.fish_count)
-    tables.draw_places(picture[ENEMY_SUB], state.subs, state.sub_count)
-    tables.draw_places(picture[DIVER], state.divers, state.diver_count)
-    tables.draw_trails(picture[TRAIL], state.fish, state.fish_count)
-    tables.draw_trails(picture[TRAIL], state.subs, state.sub_count)
-    tables.draw_trails(picture[TRAIL], state.divers, state.diver_count)
+    tables.draw_places(picture[BULLET], state.bullets)
+    tables.draw_places(picture[ENEMY_BULLET], state.enemy_bullets)
+    tables.draw_places(picture[FISH], state.fish)
+    tables.draw_places(picture[ENEMY_SUB], state.subs)
+    tables.draw_places(picture[DIVER], state.divers)
+    tables.draw_trails(picture[TRAIL], state.fish)
+    tables.draw_trails(picture[TRAIL], state.subs)
+    tables.draw_trails(picture[TRAIL], state.divers)
 
 
 @kernel
