@@ -30,6 +30,7 @@ from valueshare.signals import (
     PAGE_THREAD,
     exit_code_on_signal,
     exit_during_import,
+    flush_and_exit,
     ignore_signals,
     raise_on_signal,
 )
@@ -93,10 +94,7 @@ def _silence_libraries() -> None:
 def _exit_if_page_is_being_built(exit_code: int) -> None:
     """End the process now if `watch` builds a page: a thread that is in C++ when the interpreter ends aborts it."""
     if any(thread.name == PAGE_THREAD for thread in threading.enumerate()):
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # closed, or nobody reads it
-                stream.flush()
-        os._exit(exit_code)
+        flush_and_exit(exit_code)
 
 
 if __name__ == "__main__":

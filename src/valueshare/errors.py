@@ -47,16 +47,6 @@ class CallbackFailed(Exception):
     """A callback raised an exception, which is the cause; the command line prints one line and exits with 1."""
 
 
-def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
-    """An exception of an environment in one line: where, and while it was `doing` what."""
-    return EnvironmentFailed(f"the environment {name} raised {_exception_text(error)} in its {doing}")
-
-
-def callback_failed(name: str, error: BaseException) -> CallbackFailed:
-    """An exception of a callback in one line: which, and where."""
-    return CallbackFailed(f"the callback {name} raised {_exception_text(error)}")
-
-
 def printable(text: str, limit: int = MAX_LINE) -> str:
     """Text that a terminal shows as it is, in one line; of more than `limit` characters, the middle is left out.
 
@@ -84,7 +74,7 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
-def _exception_text(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)

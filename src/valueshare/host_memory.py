@@ -38,10 +38,8 @@ def resident_bytes() -> int:
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
+    import resource  # not on Windows, where nothing is trained
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

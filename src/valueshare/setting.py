@@ -25,30 +25,20 @@ class Setting(NamedTuple):
     kind: Any  # its type; of `int | None`, int
     item: Any  # the type of one value: of a list, that of its items
     optional: bool  # whether it can be None
-    help: str
-    group: str
-    minimum: float
-    maximum: float
-    above: float
-    below: float
+    help: str = ""
+    group: str = ""
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
 
     def check(self, value: Any) -> None:
         """Refuse a value of a wrong type or range."""
         _convert(self, value)
 
 
-def setting(
-    default: Any,
-    help: str,  # noqa: A002 (the word of the command line)
-    *,
-    group: str,
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-) -> Any:
-    """A field of a dataclass whose `__post_init__` calls `check_settings`."""
-    bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
+def setting(default: Any, help: str, *, group: str, **bounds: float) -> Any:  # noqa: A002 (the command line's word)
+    """A field of a dataclass whose `__post_init__` calls `check_settings`; the bounds are those of a `Setting`."""
     return field(default=default, metadata={"help": help, "group": group, **bounds})
 
 
@@ -149,8 +139,5 @@ def _is_bool(value: Any) -> bool:
 
 def as_count(name: str, value: Any, minimum: int = 1) -> int:
     """A whole number from `minimum` to MAX_COUNT."""
-    count = as_int(name, value)
-    if not minimum <= count <= MAX_COUNT:
-        wanted = f">= {minimum}" if count < minimum else f"<= {MAX_COUNT:,}"
-        raise InvalidSetting(f"{name} = {count}: write a number {wanted}")
+    count: int = _convert_item(Setting(name, int, int, optional=False, minimum=minimum), value)
     return count

@@ -115,14 +115,16 @@ def stop_on_signals() -> Iterator[StopRequest]:
 def exit_code_on_signal(exit_code: int) -> None:
     """After a command has ended, a signal ends the process at once with the same exit code."""
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, RuntimeError):  # closed, or in use when it came
-                stream.flush()
-        os._exit(exit_code)
-
     for number in EXIT_CODES:
-        signal.signal(number, end)
+        signal.signal(number, lambda _number, _frame: flush_and_exit(exit_code))
+
+
+def flush_and_exit(exit_code: int) -> NoReturn:
+    """End the process at once, with all that was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):  # closed, in use when a signal came, or nobody reads it
+            stream.flush()
+    os._exit(exit_code)
 
 
 def ignore_signals() -> None:

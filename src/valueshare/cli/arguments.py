@@ -3,9 +3,7 @@
 import errno
 import re
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,7 @@ from valueshare.files import reason
 from valueshare.option_groups import in_group
 from valueshare.population.settings import GENERIC, PER_AGENT, SETTINGS
 from valueshare.printing import print_line
-from valueshare.runs.directory import TEMP_PREFIX, remove_temp_folders
+from valueshare.runs.directory import try_folder
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
@@ -144,11 +142,7 @@ def writable_location(folder: str | Path) -> Location:
         return location  # who writes there looks by itself
     try:
         if not location.exists():
-            above = next(folder for folder in location.absolute().parents if folder.exists())
-            remove_temp_folders(above)
-            trial_folder = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above))
-            with suppress(FileNotFoundError):  # another process has removed it
-                trial_folder.rmdir()
+            try_folder(location)
     except OSError as error:
         # Of a folder that is there, like /proc: it takes no others.
         absent = error.errno == errno.ENOENT

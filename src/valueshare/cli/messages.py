@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from cyclopts import (
-    Argument,
-    CoercionError,
-    CycloptsError,
-    MissingArgumentError,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+import cyclopts
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
@@ -35,17 +27,17 @@ EXAMPLES = {
 }
 
 
-def message(error: CycloptsError, commands: Sequence[str]) -> str:
+def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
     """The error in the words of a command, and what to write instead."""
     command = " ".join(error.command_chain or ())
     unused = error.unused_tokens or []
     options = _options(error)
     match error:
-        case UnknownCommandError():
+        case cyclopts.UnknownCommandError():
             return _no_command(command, unused, commands)
-        case UnknownOptionError():
+        case cyclopts.UnknownOptionError():
             return _no_option(command, error.token.keyword or error.token.value, options)
-        case MissingArgumentError(argument=argument) if argument is not None:
+        case cyclopts.MissingArgumentError(argument=argument) if argument is not None:
             name = argument.name
             if argument.tokens or error.keyword:
                 count = argument.token_count()[0]
@@ -57,31 +49,31 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
                 if option.startswith("--") and option not in options:
                     return f"{name} is missing, and {_no_option(command, option, options)}"
             return f"{name} is missing: write it, like {EXAMPLES[name]}; valueshare {command} --help says what it is"
-        case CoercionError(msg=str() as text):
+        case cyclopts.CoercionError(msg=str() as text):
             return text
-        case CoercionError(argument=argument, token=token) if argument is not None:
+        case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"
-        case UnusedCliTokensError():
+        case cyclopts.UnusedCliTokensError():
             return f"{command} takes no {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
     return one_line(error)
 
 
-def _options(error: CycloptsError, *, valued: bool = False) -> list[str]:
+def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str]:
     """The options of a command; only those that take a value, if `valued`."""
-    if error.app is None or isinstance(error, UnknownCommandError):
+    if error.app is None or isinstance(error, cyclopts.UnknownCommandError):
         return []
     arguments = error.app.assemble_argument_collection()
     return [name for one in arguments if not (valued and _is_switch(one)) for name in one.names]
 
 
-def _is_switch(argument: Argument) -> bool:
+def _is_switch(argument: cyclopts.Argument) -> bool:
     """Whether an option takes no value; one of `bool | None` counts a value, but is written --X or --no-X."""
     return argument.token_count()[0] == 0 or any(name.startswith("--no-") for name in argument.names)
 
 
-def _without(command: str, word: str, error: CycloptsError, options: Sequence[str]) -> str:
+def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
     words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
     is_value = [before in valued for before in ["", *words]]

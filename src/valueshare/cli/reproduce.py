@@ -61,9 +61,7 @@ ExecutionArguments = Annotated[StudyExecution, in_group("execution", name="*")]
 DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
 
 
-def reproduce_lunarlander(
-    *, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT
-) -> None:
+def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
     To resume a stopped run, give the same command again.
@@ -74,7 +72,7 @@ def reproduce_lunarlander(
     _reproduce_lunarlander("lunarlander", scale, arguments)
 
 
-def reproduce_lunarlander_step_size(
+def lunarlander_step_size(
     *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
     """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
@@ -89,9 +87,7 @@ def reproduce_lunarlander_step_size(
     _reproduce_lunarlander("lunarlander-step-size", scale, arguments)
 
 
-def reproduce_lunarlander_actions(
-    *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
-) -> None:
+def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT) -> None:
     """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
 
     DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
@@ -110,7 +106,7 @@ def _reproduce_lunarlander(name: "LunarLanderName", scale: str, arguments: Study
     reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, arguments.changed)
 
 
-def reproduce_minatar(
+def minatar(
     *,
     scale: Literal["smoke", "small", "full"] = "small",
     env: Annotated[tuple[str, ...], in_group("environment")] = (),
@@ -145,7 +141,7 @@ def reproduce_minatar(
     reproduce(study, arguments.running, {**changed, **arguments.changed})
 
 
-def reproduce_atari57(
+def atari57(
     *,
     algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (),
     k: K = (),
@@ -165,9 +161,7 @@ def reproduce_atari57(
     _reproduce_atari("atari57", study, running, algorithm=algorithm, k=k)
 
 
-def reproduce_atari_sensitivity(
-    *, k: K = (), study: AtariArguments = ATARI, running: ExecutionArguments = HERE
-) -> None:
+def atari_sensitivity(*, k: K = (), study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
@@ -177,12 +171,12 @@ def reproduce_atari_sensitivity(
     _reproduce_atari("atari-sensitivity", study, running, k=k)
 
 
-def reproduce_atari_rmsprop(*, study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
+def atari_rmsprop(*, study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
     _reproduce_atari("atari-rmsprop", study, running)
 
 
-def reproduce_atari_rdq_beta(
+def atari_rdq_beta(
     *,
     beta: Annotated[tuple[float, ...], in_group("algorithm")] = (),
     study: AtariArguments = ATARI,
@@ -197,10 +191,7 @@ def reproduce_atari_rdq_beta(
 
 
 def _reproduce_atari(
-    name: str,
-    options: AtariOptions,
-    running: StudyExecution,
-    **choices: Sequence[str | float],
+    name: str, options: AtariOptions, running: StudyExecution, **choices: Sequence[str | float]
 ) -> None:
     require_training("atari")
     from valueshare.experiments.atari import atari_study

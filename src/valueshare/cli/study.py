@@ -11,13 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from valueshare.cli.arguments import (
-    AgentGroups,
-    LauncherArguments,
-    Out,
-    Threads,
-    writable_location,
-)
+from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput, InvalidSetting
@@ -128,10 +122,8 @@ def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *
         stored = None if planned and isinstance(folder, Url) else stored_plan(folder, plan, launcher)
         if stored is None and isinstance(folder, Path):
             refuse_existing_run(folder, plan)
-        if stored is None or planned:
-            study_runs.append(StudyRun(name, plan, folder, resuming=False))
-        else:
-            study_runs.append(StudyRun(name, stored, folder, resuming=True))
+        kept = None if planned else stored
+        study_runs.append(StudyRun(name, kept or plan, folder, resuming=kept is not None))
     return study_runs
 
 

@@ -71,7 +71,6 @@ def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int
 class _Group(NamedTuple):
     """Environments that step together, and their rows among all environments."""
 
-    number: int
     vector: Any
     rows: NDArray[np.intp]  # [n]
     selection: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
@@ -111,11 +110,7 @@ class AtariEnvironments(Environments):
         self._sent: list[_Group] | None = None  # groups under way
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
         self._all = np.arange(self.count)
-        self._none = np.zeros(self.count, np.bool_)  # [E]
-        self._none.flags.writeable = False
-        self._steps: list[int] = []  # steps of each group
-        self._start_step = np.zeros(self.count, np.int64)  # [E] steps of its group when a game began
-        self._longest = 0  # no game has more steps
+        self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
         self._lives: NDArray[np.integer[Any]] = np.zeros(self.count, np.int64)  # [E]
         self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
         self._remaps_actions = False  # whether emulators call some actions otherwise
@@ -140,9 +135,7 @@ class AtariEnvironments(Environments):
         # Groups wait for their own emulators only, and loading the ROMs is slow.
         with ThreadPoolExecutor(min(self._threads, len(self._groups))) as pool:
             list(pool.map(start, self._groups))
-        self._steps = [0] * len(self._groups)
-        self._start_step[:] = 0
-        self._longest = 0
+        self._elapsed[:] = 0
         self._observation = observation
         return observation
 
@@ -161,20 +154,15 @@ class AtariEnvironments(Environments):
         groups, self._sent = self._pending(self._sent), None
         results = self._join([(group, group.vector.recv()) for group in groups])
         for group in groups:
-            self._steps[group.number] += 1
-        self._longest += 1
+            self._elapsed[group.selection] += 1
         observation, over, lives = results.observation, results.over, results.lives
-        any_over, any_truncated, truncated = bool(results.last), False, self._none
-        if self._longest >= self._limit:  # or no game can have come to it
-            elapsed = self._group_steps() - self._start_step
-            self._longest = int(elapsed.max())
-            # An environment that is not stepped was reset if it ended, so it is below its limit.
-            truncated = ~over & (elapsed >= self._limit)
-            any_truncated = bool(truncated.any())
+        # An environment that is not stepped was reset if it ended, so it is below its limit.
+        truncated = ~over & (self._elapsed >= self._limit)
+        any_truncated = np.count_nonzero(truncated) > 0
         terminated = over
         if self.protocol.terminal_on_life_loss:
             terminated = over | (0 < lives) & (lives < self._lives)
-        final = observation.copy() if any_over or any_truncated else observation
+        final = observation.copy() if results.last or any_truncated else observation
         for rows, last in results.last:
             final[rows] = last
         for group in groups if any_truncated else []:
@@ -182,12 +170,9 @@ class AtariEnvironments(Environments):
             if mask.any():
                 frames, info = group.vector.reset(options={"reset_mask": mask})
                 observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
-        if any_over or any_truncated:
-            self._start_step = np.where(over | truncated, self._group_steps(), self._start_step)
+        self._elapsed[over | truncated] = 0
         self._observation, self._lives = observation, lives
-        if any_truncated:
-            truncated = truncated & ~terminated
-        return StepResult(observation, results.reward, terminated, truncated, final)
+        return StepResult(observation, results.reward, terminated, truncated & ~terminated, final)
 
     def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """The emulators' numbers of these actions, once they are reset. Shapes: [..., E] -> same."""
@@ -222,19 +207,12 @@ class AtariEnvironments(Environments):
         reward = np.zeros(self.count, np.float32)
         over = np.zeros(self.count, np.bool_)
         lives, last = self._lives.copy(), []
-        for (_, _, rows, selection), (frames, reward[selection], ended, _, info) in results:
+        for (_, rows, selection), (frames, reward[selection], ended, _, info) in results:
             observation[selection] = frames[:, 0]
             if ended.any():
                 last.append((rows[ended], info["final_obs"][ended, 0]))
             over[selection], lives[selection] = ended, info["lives"]
         return _Results(observation, reward, over, lives, last)
-
-    def _group_steps(self) -> NDArray[np.int64]:
-        """The steps of each environment's group, [E]."""
-        steps = np.empty(self.count, np.int64)
-        for group in self._groups:
-            steps[group.selection] = self._steps[group.number]
-        return steps
 
     def _groups_to_step(self, active: NDArray[np.bool_]) -> list[_Group]:
         stepping = [group for group in self._groups if active[group.rows].any()]
@@ -252,7 +230,6 @@ class AtariEnvironments(Environments):
         rule = self.protocol
         return [
             _Group(
-                number,
                 make(
                     game=str(roms[rows[0]]),
                     num_envs=rows.size,
@@ -266,7 +243,7 @@ class AtariEnvironments(Environments):
                 rows,
                 slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows,
             )
-            for number, rows in enumerate(parts)
+            for rows in parts
         ]
 
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.protocols import AtariProtocol
-from valueshare.errors import InvalidInput
 from valueshare.extras import importing
 
 _UNLIMITED = 2**30  # frames; never reached: whoever steps counts
@@ -76,8 +75,6 @@ def _ale() -> Any:
 def vector_environment() -> Any:
     """The class of vector environments."""
     _ale()
-    try:
-        from ale_py.vector_env import AtariVectorEnv
-    except ImportError as missing:
-        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (missing)
+    from ale_py.vector_env import AtariVectorEnv
+
     return AtariVectorEnv

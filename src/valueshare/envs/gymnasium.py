@@ -28,7 +28,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import one_hot
-from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed, one_line
+from valueshare.errors import EnvironmentFailed, InvalidInput, exception_text, one_line
 
 TRIED_ACTIONS = 16
 STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # what a step returns
@@ -267,7 +267,7 @@ def _failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
     """
     if _by_signal(error):
         raise error
-    return environment_failed(name, doing, error)
+    return EnvironmentFailed(f"the environment {name} raised {exception_text(error)} in its {doing}")
 
 
 def _by_signal(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -82,9 +82,7 @@ def sweep_studies(
             sweep(mdp, studies[0].algorithm, steps=1)  # compiles, so that it is not measured
         began = time.perf_counter()
         tables = [
-            _sweep(study, mdps[cell.study], cell.k, cell.step_sizes, study.record_steps, progress)
-            for cell in cells
-            for study in [studies[cell.study]]
+            _sweep(studies[cell.study], mdps[cell.study], cell.k, cell.step_sizes, progress=progress) for cell in cells
         ]
     seconds = time.perf_counter() - began
     if launcher.selected_shard is None:
@@ -149,8 +147,7 @@ def sweep_rows(text: str) -> bytes:
     """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
     study = validate_as(values["study"], TabularStudy)
-    mdp, threads = study_mdp(study), int(values["threads"])
-    table = _sweep(study, mdp, values["k"], values["step_sizes"], study.record_steps, threads=threads)
+    table = _sweep(study, study_mdp(study), values["k"], values["step_sizes"], threads=int(values["threads"]))
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()
@@ -194,27 +191,12 @@ _COLUMNS = {"episodes": "episodes", "reward": "reward_sum"}
 
 
 def _sweep(
-    study: TabularStudy,
-    mdp: FiniteMDP,
-    k: Sequence[float],
-    step_size: Sequence[float],
-    record_steps: Sequence[int],
-    progress: bool = False,
-    threads: int | None = None,
+    study: TabularStudy, mdp: FiniteMDP, k: Sequence[float], step_sizes: Sequence[float], **options: Any
 ) -> pl.DataFrame:
-    return sweep(
-        mdp,
-        study.algorithm,
-        k,
-        step_size,
-        study.seeds,
-        study.steps,
-        epsilon=study.epsilon,
-        step_size_power=study.step_size_power,
-        record_at=record_steps,
-        threads=threads,
-        progress=progress,
-    )
+    """The runs of some k and step sizes, at the study's regimes unless `options` of the sweep say otherwise."""
+    rule: dict[str, Any] = {"epsilon": study.epsilon, "step_size_power": study.step_size_power}
+    options = {"record_at": study.record_steps, **options}
+    return sweep(mdp, study.algorithm, k, step_sizes, study.seeds, study.steps, **rule, **options)
 
 
 def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.DataFrame:
@@ -222,7 +204,7 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
     record_steps = np.unique(np.linspace(0, study.steps, CURVE_POINTS + 1).astype(int)).tolist()
     best = chosen.filter(pl.col("regime") == pl.col("regime").max())
     tables = [
-        _sweep(study, mdp, [k], [step_size], record_steps)
+        _sweep(study, mdp, [k], [step_size], record_at=record_steps)
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]

@@ -114,28 +114,8 @@ def append_mean_expansion(
     if not linears:
         raise InvalidInput("no torch.nn.Linear in this network: put MeanExpansion(k) after its output layer")
     if after is None:
-        after = next(reversed(linears))
-        _refuse_dueling(linears, after)
-        _refuse_hidden_layer(modules, linears, after)
-        if places := _other_places(modules, after):
-            raise InvalidInput(
-                f"the linear layer {after!r} has another name, {places[0]!r}, and may be used at two places: name the "
-                "one of the action-values with after"
-            )
-        paths = list(modules)
-        following = [modules[path] for path in paths[paths.index(after) + 1 :] if not path.startswith(f"{after}.")]
-        for other in following:
-            if _has_parameters(other):
-                raise InvalidInput(
-                    f"{type(other).__name__} comes after the last linear layer {after!r}: name the layer of the "
-                    "action-values with after"
-                )
-        for other in _next_in_sequence(modules, after):
-            if type(other).__module__ == nn.ReLU.__module__ and not isinstance(other, PROBABILITIES):
-                raise InvalidInput(
-                    f"{type(other).__name__} follows the last linear layer {after!r}, and action-values have no "
-                    "activation: remove it, or name the output layer with after"
-                )
+        after = _last_layer(modules, linears)
+        following = _registered_after(modules, after)
     elif after in linears:
         following = _next_in_sequence(modules, after)
     else:
@@ -176,9 +156,35 @@ def append_mean_expansion(
     return module
 
 
-def _has_parameters(module: nn.Module) -> bool:
-    """Whether it has parameters of its own, beside those of its submodules."""
-    return next(module.parameters(recurse=False), None) is not None
+def _last_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Linear]) -> str:
+    """The path of the last linear layer; refused where its outputs may not be the action-values."""
+    last = next(reversed(linears))
+    _refuse_dueling(linears, last)
+    _refuse_hidden_layer(modules, linears, last)
+    if places := _other_places(modules, last):
+        raise InvalidInput(
+            f"the linear layer {last!r} has another name, {places[0]!r}, and may be used at two places: name the "
+            "one of the action-values with after"
+        )
+    for other in _registered_after(modules, last):
+        if next(other.parameters(recurse=False), None) is not None:
+            raise InvalidInput(
+                f"{type(other).__name__} comes after the last linear layer {last!r}: name the layer of the "
+                "action-values with after"
+            )
+    for other in _next_in_sequence(modules, last):
+        if type(other).__module__ == nn.ReLU.__module__ and not isinstance(other, PROBABILITIES):
+            raise InvalidInput(
+                f"{type(other).__name__} follows the last linear layer {last!r}, and action-values have no "
+                "activation: remove it, or name the output layer with after"
+            )
+    return last
+
+
+def _registered_after(modules: dict[str, nn.Module], layer: str) -> list[nn.Module]:
+    """The modules that were registered after a layer, without those in it."""
+    paths = list(modules)
+    return [modules[path] for path in paths[paths.index(layer) + 1 :] if not path.startswith(f"{layer}.")]
 
 
 def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:

@@ -18,7 +18,7 @@ from valueshare.population.evaluate import eval_env_count
 from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, all_tensors, initial_state, make_population
-from valueshare.population.train import can_write_in_background, check_replay_device
+from valueshare.population.train import check_replay_device, writes_in_background
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
 
@@ -123,7 +123,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     if spec.settings.replay_device == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
-    in_background = can_write_in_background(spec.env_spec, state.replay)
+    in_background = writes_in_background(torch.device("cuda"), spec.env_spec, state.replay)  # nowhere on a CPU
     sizes: dict[Largest, int] = {
         "quantiles" if population.algorithm.is_quantile else "network": others + learning,
         "replay": rings + saving,

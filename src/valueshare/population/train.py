@@ -131,7 +131,7 @@ def _run_phases(
         tables.append(records)
         on_phase(PhaseReport(phase, settings.phase_end(phase), records))
 
-    in_background = writes_in_background(population, state.replay)
+    in_background = writes_in_background(population.device, population.env, state.replay)
     try:
         with closing(engine), CheckpointWriter(in_background=in_background) as writer:
 
@@ -165,21 +165,14 @@ def _run_phases(
     return TrainingResult(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
 
 
-def writes_in_background(population: Population, replay: Transitions) -> bool:
+def writes_in_background(device: torch.device, env: EnvironmentSpec, replay: Transitions) -> bool:
     """Whether a checkpoint is a copy of the state, written while the next phase trains.
 
-    Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training.
+    Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training. Frames
+    are too large to copy, and are packed from the replay itself. With environments in JAX, callbacks, which come when a
+    checkpoint is written, must not run other programs of JAX during a phase.
     """
-    return population.device.type == "cuda" and can_write_in_background(population.env, replay)
-
-
-def can_write_in_background(env: EnvironmentSpec, replay: Transitions) -> bool:
-    """Whether a checkpoint of a population on a GPU is written in the background.
-
-    Frames are too large to copy, and are packed from the replay itself. With environments in JAX, callbacks, which come
-    when a checkpoint is written, must not run other programs of JAX during a phase.
-    """
-    return env.backend != "jax" and not transitions.holds_frames(replay)
+    return device.type == "cuda" and env.backend != "jax" and not transitions.holds_frames(replay)
 
 
 def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.tidy import shorten_list
-from valueshare.errors import InvalidInput, callback_failed, first_line, one_line
+from valueshare.errors import CallbackFailed, InvalidInput, exception_text, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
 from valueshare.text import suggestion
@@ -66,7 +66,7 @@ def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) 
         try:
             callback.function(records, run)
         except (Exception, SystemExit) as error:
-            raise callback_failed(callback.name, error) from error
+            raise CallbackFailed(f"the callback {callback.name} raised {exception_text(error)}") from error
 
 
 def _resolve(callback: str | CallbackFunction | Callback) -> Callback:

@@ -46,7 +46,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     """
     with ExitStack() as stack:
         try:
-            _check_target(target, config, overwrite)
+            _check_target(target, config, overwrite=overwrite)
             target = target.resolve()  # a link to a folder stays a link
             staging = stack.enter_context(staged(target))
         except OSError as error:
@@ -102,15 +102,11 @@ def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> None:
+def check_target(target: Path, config: dict[str, Any]) -> None:
     """Refuse what `results_folder` would refuse, before there is anything to write."""
     try:
-        _check_target(target, config, overwrite)
-        above = next(parent for parent in target.absolute().parents if parent.exists())
-        if not above.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(above, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _check_target(target, config, overwrite=False)
+        try_folder(target)
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
 
@@ -153,7 +149,7 @@ def _replace(target: Path, staging: Path) -> None:
         shutil.rmtree(retired)
 
 
-def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None:
+def _check_target(target: Path, config: dict[str, Any], *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
@@ -211,6 +207,15 @@ def stale_staging_folders(target: Path) -> Iterator[Path]:
             continue
         finally:
             os.close(handle)
+
+
+def try_folder(target: Path) -> None:
+    """Make a folder beside the target, or above it, and remove it again; `OSError` where none can be made."""
+    above = next(parent for parent in target.absolute().parents if parent.exists())
+    remove_temp_folders(above)
+    trial = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above))
+    with suppress(FileNotFoundError):  # another process has removed it
+        trial.rmdir()
 
 
 def remove_temp_folders(above: Path) -> None:

@@ -56,7 +56,7 @@ def expected(after_phases: list[dict[str, bytes]]) -> dict[str, bytes]:
 
 @pytest.fixture
 def _in_background(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(training_loop, "writes_in_background", lambda population, replay: True)
+    monkeypatch.setattr(training_loop, "writes_in_background", lambda device, env, replay: True)
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
 
@@ -157,7 +157,7 @@ def write_or_die(path, chunks):
     return write(path, chunks)
 
 saving.atomic_write = write_or_die
-training_loop.writes_in_background = lambda population, replay: True
+training_loop.writes_in_background = lambda device, env, replay: True
 tests.train(folder, on_step=steps.append)
 """
 
@@ -265,6 +265,6 @@ def test_where_checkpoints_are_written_in_the_background(
     monkeypatch: pytest.MonkeyPatch, device: str, backend: str, frames: bool, in_background: bool
 ) -> None:
     monkeypatch.setattr(transitions, "holds_frames", lambda replay: frames)
-    population: Any = SimpleNamespace(device=torch.device(device), env=SimpleNamespace(backend=backend))
+    env: Any = SimpleNamespace(backend=backend)
     replay: Any = None
-    assert training_loop.writes_in_background(population, replay) == in_background
+    assert training_loop.writes_in_background(torch.device(device), env, replay) == in_background

@@ -282,7 +282,7 @@ def test_checkpoints_are_the_same_whether_training_waits_for_them_or_not(
     table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
     waited, background = tmp_path / "waited", tmp_path / "background"
     train_population(table, SETTINGS, device="cuda", directory=background)
-    monkeypatch.setattr(training_loop, "writes_in_background", lambda population, replay: False)
+    monkeypatch.setattr(training_loop, "writes_in_background", lambda device, env, replay: False)
     train_population(table, SETTINGS, device="cuda", directory=waited)
     files = [path.relative_to(waited) for path in waited.rglob("*") if path.is_file()]
     assert len(files) > 6

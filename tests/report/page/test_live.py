@@ -337,7 +337,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 
-CLIPS = "valueshare-copies-*/copy-*"  # in the folder for temporary files
+CLIPS = "valueshare-copies-*/.copy-*"  # in the folder for temporary files
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.storage import copies
+from valueshare.runs.directory import staging_folder
 from valueshare.runs.storage.copies import finished_phases, reading_copies, stored_config, working_copy
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
@@ -18,9 +18,8 @@ def test_copies_go_and_what_was_left_goes_too(url: Url, tmp_path: Path, monkeypa
         assert above.stat().st_mode & 0o077 == 0
         assert copy.folder.name == "run"
         assert not copy.folder.exists()
-        left = above / "copy-left"
-        left.mkdir()
-        monkeypatch.setattr(copies, "YOUNG_SECONDS", -1.0)
+        with staging_folder(above / "copy") as left:  # as of a process that was killed
+            pass
         with working_copy(url) as second:  # takes away what is nobody's, and not what is held
             assert not left.exists()
             assert copy.folder.parent.exists()

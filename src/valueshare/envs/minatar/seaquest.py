@@ -9,23 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from valueshare.envs.minatar import DOWN, FIRE, LEFT, RIGHT, UP
+from valueshare.envs.minatar import DOWN, FIRE, LEFT, RIGHT, UP, tables
 from valueshare.envs.minatar.rows import choice, kernel, record, rule, step_rows
-from valueshare.envs.minatar.tables import (
-    DIRECTION,
-    SHOT_TIMER,
-    TABLE,
-    X,
-    Y,
-    draw_places,
-    draw_trails,
-    enter,
-    find,
-    is_opposed,
-    move_if_due,
-    remove,
-    shoot,
-)
+from valueshare.envs.minatar.tables import DIRECTION, SHOT_TIMER, TABLE, X, Y
 from valueshare.splitmix import uniform
 
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, ENEMY_SUB, AIR, DIVERS_ON_BOARD, DIVER = range(10)
@@ -49,11 +35,6 @@ STATE = record(
     diver_timer=np.int8,
     move_interval=np.int8,
     ramps=np.int8,
-    bullet_count=np.int8,
-    enemy_bullet_count=np.int8,
-    fish_count=np.int8,
-    sub_count=np.int8,
-    diver_count=np.int8,
     bullets=TABLE,
     enemy_bullets=TABLE,
     fish=TABLE,
@@ -71,7 +52,7 @@ def reset(state: Any, random: Any) -> None:
     state.diver_timer = DIVER_INTERVAL
     state.move_interval = MOVE_INTERVAL
     state.ramps = 0
-    state.bullet_count = state.enemy_bullet_count = state.fish_count = state.sub_count = state.diver_count = 0
+    state.bullets.count = state.enemy_bullets.count = state.fish.count = state.subs.count = state.divers.count = 0
 
 
 @rule
@@ -80,9 +61,9 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     steer(state, action)
     reward = move_bullets(state)
     move_divers(state)
-    hits, by_sub = move_subs(state)
+    hits, by_sub = move_enemies(state, state.subs, True)
     by_bullet = move_enemy_bullets(state)
-    more_hits, by_fish = move_fish(state)
+    more_hits, by_fish = move_enemies(state, state.fish, False)
     count_down(state)
     bonus, is_lost = update_air(state)
     return float(reward + hits + more_hits + bonus), by_sub or by_bullet or by_fish or is_lost
@@ -94,17 +75,16 @@ def spawn(state: Any, random: Any) -> None:
         state.spawn_timer = state.spawn_interval
         direction, y = 2 * choice(random, 0, 2) - 1, 1 + choice(random, 1, 8)
         # Two enemies in a row never have opposite directions.
-        if not (is_opposed(state.fish, state.fish_count, y, direction)
-                or is_opposed(state.subs, state.sub_count, y, direction)):  # fmt: skip
+        if not (tables.is_opposed(state.fish, y, direction) or tables.is_opposed(state.subs, y, direction)):
             if uniform(random, 2) < SUB_PROBABILITY:
-                state.subs[state.sub_count, SHOT_TIMER] = ENEMY_RELOAD
-                state.sub_count = enter(state.subs, state.sub_count, y, direction, state.move_interval)
+                state.subs.rows[state.subs.count, SHOT_TIMER] = ENEMY_RELOAD
+                tables.enter(state.subs, y, direction, state.move_interval)
             else:
-                state.fish_count = enter(state.fish, state.fish_count, y, direction, state.move_interval)
+                tables.enter(state.fish, y, direction, state.move_interval)
     if state.diver_timer == 0:
         state.diver_timer = DIVER_INTERVAL
         direction, y = 2 * choice(random, 3, 2) - 1, 1 + choice(random, 4, 8)
-        state.diver_count = enter(state.divers, state.diver_count, y, direction, DIVER_MOVE_INTERVAL)
+        tables.enter(state.divers, y, direction, DIVER_MOVE_INTERVAL)
 
 
 @rule
@@ -121,102 +101,91 @@ def steer(state: Any, action: int) -> None:
         state.y = min(8, state.y + 1)
     elif action == FIRE and state.reload_timer == 0:
         state.reload_timer = RELOAD
-        state.bullet_count = shoot(state.bullets, state.bullet_count, state.x, state.y, state.direction)
+        tables.append(state.bullets, state.x, state.y, state.direction)
 
 
 @rule
 def move_bullets(state: Any) -> int:
     """Move the player's bullets, the newest first; each is used up by one fish or submarine. The number of hits."""
     hits = 0
-    for i in range(state.bullet_count - 1, -1, -1):
-        state.bullets[i, X] += state.bullets[i, DIRECTION]
-        x, y = state.bullets[i, X], state.bullets[i, Y]
-        fish = find(state.fish, state.fish_count, x, y)
-        sub = find(state.subs, state.sub_count, x, y)
+    for i in range(state.bullets.count - 1, -1, -1):
+        state.bullets.rows[i, X] += state.bullets.rows[i, DIRECTION]
+        x, y = state.bullets.rows[i, X], state.bullets.rows[i, Y]
+        fish = tables.find(state.fish, x, y)
+        sub = tables.find(state.subs, x, y)
         if fish >= 0:
-            state.fish_count = remove(state.fish, state.fish_count, fish)
+            tables.remove(state.fish, fish)
         elif sub >= 0:
-            state.sub_count = remove(state.subs, state.sub_count, sub)
+            tables.remove(state.subs, sub)
         hit = fish >= 0 or sub >= 0
         hits += hit
         if hit or not 0 <= x <= 9:
-            state.bullet_count = remove(state.bullets, state.bullet_count, i)
+            tables.remove(state.bullets, i)
     return hits
 
 
 @rule
 def move_divers(state: Any) -> None:
-    for i in range(state.diver_count - 1, -1, -1):
+    for i in range(state.divers.count - 1, -1, -1):
         boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
-        if not boards and move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
+        if not boards and tables.move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
             boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if boards:
             state.on_board += 1
-        if boards or not 0 <= state.divers[i, X] <= 9:
-            state.diver_count = remove(state.divers, state.diver_count, i)
+        if boards or not 0 <= state.divers.rows[i, X] <= 9:
+            tables.remove(state.divers, i)
 
 
 @rule
 def is_at_player(state: Any, table: Any, i: int) -> bool:
-    return bool(table[i, X] == state.x and table[i, Y] == state.y)
+    return bool(table.rows[i, X] == state.x and table.rows[i, Y] == state.y)
 
 
 @rule
 def move_enemy(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
     """Move an enemy: whether it met the player, whether it is gone, and whether a bullet is the reason."""
     met = is_at_player(state, table, i)
-    if not move_if_due(table, i, state.move_interval):
+    if not tables.move_if_due(table, i, state.move_interval):
         return met, False, False
-    if not 0 <= table[i, X] <= 9:
+    if not 0 <= table.rows[i, X] <= 9:
         return met, True, False
     if is_at_player(state, table, i):
         return True, False, False
-    bullet = find(state.bullets, state.bullet_count, table[i, X], table[i, Y])
+    bullet = tables.find(state.bullets, table.rows[i, X], table.rows[i, Y])
     if bullet >= 0:
-        state.bullet_count = remove(state.bullets, state.bullet_count, bullet)
+        tables.remove(state.bullets, bullet)
     return met, bullet >= 0, bullet >= 0
 
 
 @rule
-def move_subs(state: Any) -> tuple[int, bool]:
+def move_enemies(state: Any, table: Any, are_subs: bool) -> tuple[int, bool]:
+    """Move fish, or submarines, which shoot: how many were hit, and whether one met the player."""
     hits, terminated = 0, False
-    for i in range(state.sub_count - 1, -1, -1):
-        met, gone, hit = move_enemy(state, state.subs, i)
+    for i in range(table.count - 1, -1, -1):
+        met, gone, hit = move_enemy(state, table, i)
         terminated = terminated or met
         hits += hit
-        if state.subs[i, SHOT_TIMER] > 0:
-            state.subs[i, SHOT_TIMER] -= 1
-        else:  # also as its last act
-            state.subs[i, SHOT_TIMER] = ENEMY_RELOAD
-            x, y, direction = state.subs[i, X], state.subs[i, Y], state.subs[i, DIRECTION]
-            state.enemy_bullet_count = shoot(state.enemy_bullets, state.enemy_bullet_count, x, y, direction)
+        if are_subs and table.rows[i, SHOT_TIMER] > 0:
+            table.rows[i, SHOT_TIMER] -= 1
+        elif are_subs:  # also as its last act
+            table.rows[i, SHOT_TIMER] = ENEMY_RELOAD
+            x, y, direction = table.rows[i, X], table.rows[i, Y], table.rows[i, DIRECTION]
+            tables.append(state.enemy_bullets, x, y, direction)
         if gone:
-            state.sub_count = remove(state.subs, state.sub_count, i)
+            tables.remove(table, i)
     return hits, terminated
 
 
 @rule
 def move_enemy_bullets(state: Any) -> bool:
     terminated = False
-    for i in range(state.enemy_bullet_count - 1, -1, -1):
+    for i in range(state.enemy_bullets.count - 1, -1, -1):
         terminated = terminated or is_at_player(state, state.enemy_bullets, i)
-        state.enemy_bullets[i, X] += state.enemy_bullets[i, DIRECTION]
+        state.enemy_bullets.rows[i, X] += state.enemy_bullets.rows[i, DIRECTION]
         terminated = terminated or is_at_player(state, state.enemy_bullets, i)
-        if not 0 <= state.enemy_bullets[i, X] <= 9:
-            state.enemy_bullet_count = remove(state.enemy_bullets, state.enemy_bullet_count, i)
+        if not 0 <= state.enemy_bullets.rows[i, X] <= 9:
+            tables.remove(state.enemy_bullets, i)
     return terminated
-
-
-@rule
-def move_fish(state: Any) -> tuple[int, bool]:
-    hits, terminated = 0, False
-    for i in range(state.fish_count - 1, -1, -1):
-        met, gone, hit = move_enemy(state, state.fish, i)
-        terminated = terminated or met
-        hits += hit
-        if gone:
-            state.fish_count = remove(state.fish, state.fish_count, i)
-    return hits, terminated
 
 
 @rule
@@ -265,14 +234,14 @@ def draw(state: Any, picture: Any) -> None:
         picture[AIR, 9, x] = True
     for x in range(9 - min(max(0, state.on_board), MAX_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
-    draw_places(picture[BULLET], state.bullets, state.bullet_count)
-    draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
-    draw_places(picture[FISH], state.fish, state.fish_count)
-    draw_places(picture[ENEMY_SUB], state.subs, state.sub_count)
-    draw_places(picture[DIVER], state.divers, state.diver_count)
-    draw_trails(picture[TRAIL], state.fish, state.fish_count)
-    draw_trails(picture[TRAIL], state.subs, state.sub_count)
-    draw_trails(picture[TRAIL], state.divers, state.diver_count)
+    tables.draw_places(picture[BULLET], state.bullets)
+    tables.draw_places(picture[ENEMY_BULLET], state.enemy_bullets)
+    tables.draw_places(picture[FISH], state.fish)
+    tables.draw_places(picture[ENEMY_SUB], state.subs)
+    tables.draw_places(picture[DIVER], state.divers)
+    tables.draw_trails(picture[TRAIL], state.fish)
+    tables.draw_trails(picture[TRAIL], state.subs)
+    tables.draw_trails(picture[TRAIL], state.divers)
 
 
 @kernel

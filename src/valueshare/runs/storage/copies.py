@@ -9,13 +9,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.records import CHECKPOINTS
-from valueshare.runs.locks import LOCK, is_taken, locked
+from valueshare.runs.directory import remove_temp_folders, staging_folder, stale_staging_folders
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_metadata
@@ -23,7 +23,6 @@ from valueshare.runs.storage.stores import Store
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
 COPIES = "valueshare-copies"  # in the system's folder for temporary files
-YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 
 
 @contextmanager
@@ -137,18 +136,15 @@ def refuse_new_run(copy: Copy) -> None:
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A new folder of this process; those of processes that were killed, whose lock is free, are removed first."""
-    above = _copies()
-    for path in above.glob("copy-*"):
-        with suppress(OSError):
-            is_old = time.time() - path.stat().st_mtime > YOUNG_SECONDS
-            if is_old and not is_taken(path / LOCK):
-                shutil.rmtree(path, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix="copy-", dir=above))
-    try:
-        with locked(folder / LOCK):
+    target = _copies() / "copy"
+    remove_temp_folders(target.parent)
+    for path in stale_staging_folders(target):
+        shutil.rmtree(path, ignore_errors=True)
+    with staging_folder(target) as folder:
+        try:
             yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copies() -> Path:

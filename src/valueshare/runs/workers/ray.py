@@ -26,19 +26,7 @@ from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_metadata
-from valueshare.runs.workers import worker
-from valueshare.runs.workers.cluster import (
-    REPLY_SECONDS,
-    Node,
-    Slot,
-    check_shared_folder,
-    check_url,
-    connect,
-    nodes,
-    raise_if_node_died,
-    reason_of,
-    slot_of,
-)
+from valueshare.runs.workers import cluster, worker
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
 from valueshare.schema import Progress
 from valueshare.text import pluralize
@@ -50,14 +38,14 @@ END_SECONDS = 10.0  # for workers whose tasks were cancelled
 @contextmanager
 def connected(options: LauncherOptions) -> Iterator["RayLauncher"]:
     """The launcher on the cluster that the options name."""
-    with connect(options) as ray:
-        yield RayLauncher(ray, options, nodes(ray))
+    with cluster.connect(options) as ray:
+        yield RayLauncher(ray, options, cluster.nodes(ray))
 
 
 class RayLauncher(Launcher):
     """Runs populations at once, on the nodes that have the resources of one."""
 
-    def __init__(self, ray: Any, options: LauncherOptions, available: Sequence[Node]) -> None:
+    def __init__(self, ray: Any, options: LauncherOptions, available: Sequence[cluster.Node]) -> None:
         self._ray, self._options, self._nodes = ray, options, available
         self._rates: dict[str, float] = {}  # agent-steps per second, by population
         self._host_bytes: dict[str, int] = {}  # memory that each population needs
@@ -115,9 +103,9 @@ class RayLauncher(Launcher):
 
     def check_location(self, location: Location) -> str | None:
         if isinstance(location, Url):
-            check_url(self._ray, location, self._nodes)
+            cluster.check_url(self._ray, location, self._nodes)
             return None
-        return check_shared_folder(self._ray, location, self._nodes)
+        return cluster.check_shared_folder(self._ray, location, self._nodes)
 
     def estimate(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
         """Wall time and hours of workers, by measured speeds; without evaluations.
@@ -188,8 +176,8 @@ class RayLauncher(Launcher):
         gpus = self._options.ray_gpus if plan.device.startswith("cuda") else 0.0
         return f"took: {_hours(seconds, spent, gpus)}"
 
-    def _slot(self, plan: Plan) -> Slot:
-        return slot_of(self._options, plan.device, self._nodes)
+    def _slot(self, plan: Plan) -> cluster.Slot:
+        return cluster.slot_of(self._options, plan.device, self._nodes)
 
     def _outcome(self, ref: Any) -> Outcome:
         errors = self._ray.exceptions
@@ -198,22 +186,22 @@ class RayLauncher(Launcher):
         except errors.TaskCancelledError:
             return Outcome(finished=False)
         except errors.RayTaskError as error:
-            return Outcome(finished=False, reason=reason_of(error))
+            return Outcome(finished=False, reason=cluster.reason_of(error))
         except errors.RayError as error:
             tries = self._options.ray_retries + 1
             times = "once" if tries == 1 else f"{tries} times"
-            return Outcome(False, f"its worker was lost {times} ({reason_of(error)})")
+            return Outcome(False, f"its worker was lost {times} ({cluster.reason_of(error)})")
 
     def _gpu_room(self, gpus: float) -> int:
         """A population's share of a GPU's memory, of the first that replies; 0 where none does."""
         reply = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
         try:
-            total = self._ray.get(reply, timeout=REPLY_SECONDS)
+            total = self._ray.get(reply, timeout=cluster.REPLY_SECONDS)
         except (self._ray.exceptions.GetTimeoutError, self._ray.exceptions.RayError):
             return 0  # all are busy: whether it fits shows when it runs
         return int(total * min(1.0, gpus))
 
-    def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: Slot) -> None:
+    def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: cluster.Slot) -> None:
         """Run each kind of population for a few seconds, where it will run."""
         remote = self._ray.remote(worker.speed).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=1)
         kinds: dict[tuple[object, ...], list[str]] = {}
@@ -227,8 +215,8 @@ class RayLauncher(Launcher):
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
-                raise_if_node_died("a node", error)
-                raise InvalidInput(f"{names[0]} cannot be run ({reason_of(error)})") from error
+                cluster.raise_if_node_died("a node", error)
+                raise InvalidInput(f"{names[0]} cannot be run ({cluster.reason_of(error)})") from error
 
 
 def _device(plan: Plan) -> torch.device:
