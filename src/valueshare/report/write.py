@@ -18,6 +18,7 @@ from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
+from valueshare.report import tables
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import compare_all, pairs
@@ -27,15 +28,6 @@ from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
 from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import find_tuned
-from valueshare.report.tables import (
-    beside_published,
-    frame_to_markdown,
-    mean_scores,
-    score_table,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
 from valueshare.report.tabular import tabular_report
 from valueshare.report.tabular_files import find_tabular
 from valueshare.result_files import SizeLimit
@@ -147,15 +139,15 @@ def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
 
 def score_tables(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
     """The final scores of all algorithms, Atari games beside published scores; and notes."""
-    means, notes = mean_scores(data.main)
-    table = score_table(means, data.n)
+    means, notes = tables.mean_scores(data.main)
+    table = tables.score_table(means, data.n)
     texts = {
-        "tables/scores.tex": to_latex(table),
-        "tables/scores.md": to_markdown(table),
-        "tables/scores.csv": to_csv(table),
+        "tables/scores.tex": tables.to_latex(table),
+        "tables/scores.md": tables.to_markdown(table),
+        "tables/scores.csv": tables.to_csv(table),
     }
     if data.atari:
-        beside = beside_published(means, data.n)
-        texts["tables/beside-published.md"] = frame_to_markdown(beside)
+        beside = tables.beside_published(means, data.n)
+        texts["tables/beside-published.md"] = tables.frame_to_markdown(beside)
         texts["tables/beside-published.csv"] = csv_text(beside)
     return texts, notes
