@@ -9,16 +9,14 @@ from matplotlib.figure import Figure
 
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
-from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
 from valueshare.report import figure_requirements as requires
-from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
+from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
@@ -47,11 +45,8 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def draw_figures(
-    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES, data: ReportData | None = None
-) -> list[Drawn]:
+def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
-    data = report_data(results, resamples) if data is None else data
     if unknown := [repr(name) for name in names if name not in FIGURES]:
         raise InvalidInput(f"there is no figure {either(unknown)}: choose one of {', '.join(FIGURES)}")
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
@@ -62,7 +57,7 @@ def draw_figures(
         shown, tuning_notes = _shown(data, FIGURES[name])
         figure, caption, notes = FIGURES[name].draw(shown)
         drawn.append(Drawn(name, figure, caption, (*tuning_notes, *notes)))
-    if is_synthetic(results):
+    if data.is_synthetic:
         for one in drawn:
             _mark_synthetic(one.figure)
     return drawn
