@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.formats import read_config_and_agents
+from valueshare.analysis.importers.formats import read_agents, read_config_and_agents
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.importers.sources import refuse_tabular
 from valueshare.errors import InvalidInput
@@ -22,7 +22,6 @@ from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, data_page, headline, waiting_page
-from valueshare.result_files import read_parquet
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -182,13 +181,11 @@ def progress(results: Results) -> float | None:
         if not source.settings:
             continue
         try:
-            table = Path(source.path) / "agents.parquet"
-            agents = read_parquet(table, columns=["agent", "env"])
-        except (OSError, pl.exceptions.PolarsError, InvalidInput):
+            agents = read_agents(Path(source.path))
+        except InvalidInput:
             continue
         for env, count in agents["env"].value_counts().iter_rows():
-            steps = source.settings.get(env, {}).get("steps")
-            planned += count * steps if isinstance(steps, int) else 0
+            planned += count * source.settings.get(env, {}).get("steps", 0)
         last = results.table.filter(pl.col("source") == source.path)
         done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
     return min(1.0, done / planned) if planned else None
