@@ -5,26 +5,13 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.analysis.tidy import RUN_COLUMNS
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData
 from valueshare.report.swept_settings import find_tuned, settings_map
 
 METRICS = ("score", "overestimation", "relative_action_gap")
-EVALUATION = (
-    "env",
-    "algorithm",
-    "k",
-    *AGENT_SETTINGS,
-    "optimizer",
-    "seed",
-    "agent",
-    "step",
-    "seconds",
-    "episodes",
-    *METRICS,
-    "diverged_at",
-)
+EVALUATION = (*RUN_COLUMNS, "agent", "step", "seconds", "episodes", *METRICS, "diverged_at")
 
 
 def numbers(data: ReportData) -> dict[str, Any]:

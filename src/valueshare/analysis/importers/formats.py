@@ -12,9 +12,9 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from valueshare.analysis.importers.columns import METRICS, REQUIRED, read_table, short, typed
+from valueshare.analysis.importers.columns import METRICS, REQUIRED, TYPES, read_table, short, typed
 from valueshare.analysis.run_values import diverged
-from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
+from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, printable
 from valueshare.population.run_config import check_agents, check_columns, checked_config, damage_named
 from valueshare.records import AGENTS, RECORDS, read_tables
@@ -22,18 +22,7 @@ from valueshare.result_files import SizeLimit, read_arrays, read_parquet
 from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
-OPTIONAL = (
-    "k",
-    *AGENT_SETTINGS,
-    "optimizer",
-    *METRICS,
-    "agent",
-    "episodes",
-    "train_episodes",
-    "diverged_at",
-    "seconds",
-    "source",
-)
+KNOWN = (*TYPES, "agent", "episodes", "train_episodes", "diverged_at", "source")  # columns of a tidy table
 PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
     "interval's, which lie up to an episode earlier"
@@ -60,7 +49,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
             shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
             raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there, 160)}")
     for name in table.columns:
-        if name not in (*REQUIRED, *OPTIONAL):
+        if name not in KNOWN:
             raise InvalidInput(
                 f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of {', '.join(METRICS)}"
             )
