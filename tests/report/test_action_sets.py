@@ -94,7 +94,7 @@ def test_an_end_of_the_grid_is_said(tmp_path: Path) -> None:
 
 def test_a_report_on_any_such_run_has_the_figure(tmp_path: Path) -> None:
     results = read_results([make_run(tmp_path / "run")])
-    (drawn,) = draw_figures(results, [FIGURE], resamples=200)
+    (drawn,) = draw_figures(report_data(results, 200), [FIGURE])
     lines = {str(line.get_label()): np.array(line.get_xydata()) for line in drawn.figure.axes[0].lines}
     assert {"Dueling DQN", "IB-DQN(1)", "IB-DQN(n)"} < lines.keys()  # and one at 0
     np.testing.assert_allclose(lines["IB-DQN(n)"], [[9, -30], [49, -30]])
@@ -141,7 +141,7 @@ def test_every_run_needs_a_step_size(results: Path) -> None:
 def test_a_name_that_is_none_of_ours_has_no_bins(results: Path, bins: str) -> None:
     changed(results, env=pl.col("env").str.replace("bins3x3", f"bins{bins}"))
     assert not has_figure(results)
-    drawn = draw_figures(read_results([results]), resamples=200)  # all that can be drawn
+    drawn = draw_figures(report_data(read_results([results]), 200))  # all that can be drawn
     assert FIGURE not in {each.name for each in drawn}
 
 

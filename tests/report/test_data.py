@@ -42,7 +42,7 @@ def test_k_of_the_number_of_actions_is_one_algorithm() -> None:
     iqm = data.curves.table.filter(pl.col("step") == 200)
     assert iqm["games"].to_list() == [2, 2, 2]  # no algorithm lacks a game
     assert not any("lacks" in note for note in data.curves.notes)
-    for drawn in draw_figures(read, ["iqm", "performance-profile", "learning-curves"], data=data):
+    for drawn in draw_figures(data, ["iqm", "performance-profile", "learning-curves"]):
         assert not any("lacks" in note for note in drawn.notes)
     page = agent_rows(data)  # every agent has its own number there
     shown = {(row[0], row[page["columns"].index("k")]) for row in page["rows"]}

@@ -16,7 +16,7 @@ from synthetic import (
 from valueshare.analysis.importers.results import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
-from valueshare.report.data import is_synthetic, report_data
+from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.figures.style import save
 
@@ -24,7 +24,7 @@ FEW = 200  # resamples
 
 
 def figures_for(results: Results, names: Sequence[str] = (), *, resamples: int = FEW) -> dict[str, Figure]:
-    return {one.name: one.figure for one in draw_figures(results, names, resamples=resamples)}
+    return {one.name: one.figure for one in draw_figures(report_data(results, resamples), names)}
 
 
 def results(table: pl.DataFrame) -> Results:
@@ -86,7 +86,7 @@ def test_the_changes_are_those_of_the_runs(atari: Results) -> None:
 
 
 def test_a_sweep_over_k_on_one_environment() -> None:
-    drawn = {one.name: one for one in draw_figures(results(sweep()), resamples=FEW)}
+    drawn = {one.name: one for one in draw_figures(report_data(results(sweep()), FEW))}
     assert list(drawn) == [
         *("sensitivity", "overestimation-against-k", "action-gap-against-k"),
         *("learning-curves", "overestimation-curves", "geometry"),
@@ -153,22 +153,22 @@ def test_a_game_that_has_not_come_so_far_ends_the_curve(atari: Results) -> None:
     last, game = int(table["step"].to_numpy().max()), table["env"][0]
     gone = (pl.col("algorithm") == "dqn") & (pl.col("env") == game) & (pl.col("step") == last)
     ragged = results(table.filter(~gone))
-    (drawn,) = draw_figures(ragged, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(report_data(ragged, FEW), ["iqm"])
     lines = {str(line.get_label()): line for line in drawn.figure.axes[0].lines}
     assert max(np.asarray(lines["DQN"].get_xdata(orig=True))) < last
     assert max(np.asarray(lines["IB-DQN(n)"].get_xdata(orig=True))) == last
     assert any("1 points are over fewer than its 3 environments" in note for note in drawn.notes)
-    (profile,) = draw_figures(ragged, ["performance-profile"], resamples=FEW)
+    (profile,) = draw_figures(report_data(ragged, FEW), ["performance-profile"])
     names = [text.get_text() for text in profile.figure.axes[0].get_legend().get_texts()]  # type: ignore[union-attr]
     assert "DQN, 2 of 3 games" in names
     # The bars are of all three games, at the evaluations that both have.
-    (bars,) = draw_figures(ragged, ["auc-change"], resamples=FEW)
+    (bars,) = draw_figures(report_data(ragged, FEW), ["auc-change"])
     assert len(bars.figure.axes[0].patches) == 3
     assert any(f"{game} 3 of 4" in note for note in bars.notes)
 
 
 def test_the_caption_says_how_much_sooner(atari: Results) -> None:
-    (drawn,) = draw_figures(atari, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(report_data(atari, FEW), ["iqm"])
     found = re.findall(r"(\S+) reaches the best of (\S+) at (\S+) \[(\S+), (\S+)\] of", drawn.caption)
     assert [pair[:2] for pair in found] == [("IB-DQN(n)", "DQN"), ("IB-IQN(n)", "IQN")]
 
@@ -248,8 +248,8 @@ def test_synthetic_records_are_the_same_again_and_marked() -> None:
     assert table.equals(synthetic_results(2, 3, 5, seed=7))
     assert not table.equals(synthetic_results(2, 3, 5, seed=8))
     assert table["source"].unique().to_list() == ["synthetic"]
-    assert is_synthetic(results(table))
-    assert not is_synthetic(results(table.drop("source")))
+    assert report_data(results(table)).is_synthetic
+    assert not report_data(results(table.drop("source"))).is_synthetic
     assert synthetic_results(1, 1, 200)["step"].max() == 50_000_000
     for wrong in ((0, 1, 1), (58, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(InvalidInput, match="games = "):
@@ -258,7 +258,7 @@ def test_synthetic_records_are_the_same_again_and_marked() -> None:
 
 def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) -> None:
     made_up = results(synthetic_results(2, 1, 2))
-    for one in draw_figures(made_up, ["auc-change", "learning-curves"], resamples=FEW):
+    for one in draw_figures(report_data(made_up, FEW), ["auc-change", "learning-curves"]):
         (mark,) = (text for text in one.figure.texts if "no agent was trained" in text.get_text())
         one.figure.draw_without_rendering()
         measured = one.figure.get_layout_engine() is not None  # saving makes room
@@ -267,7 +267,7 @@ def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) 
 
 def test_one_seed_is_singular() -> None:
     made_up = results(synthetic_results(2, 1, 2))
-    (drawn,) = draw_figures(made_up, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(report_data(made_up, FEW), ["iqm"])
     assert "over 2 games with 1 seed." in drawn.caption
 
 
@@ -287,7 +287,7 @@ def test_the_caption_of_overestimation_names_only_what_is_drawn(seeds: int, high
         for seed in range(seeds)
         for step in (0, 100)
     ]
-    (drawn,) = draw_figures(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
+    (drawn,) = draw_figures(report_data(Results(pl.DataFrame(rows), (), ())), ["overestimation-curves"])
     assert drawn.caption.endswith(end)
 
 
@@ -298,5 +298,5 @@ def test_overestimation_is_of_others_where_the_pair_has_none() -> None:
         for name, k, value in (("dqn", 0.0, None), ("ib-dqn", 4.0, None), ("rdq", 0.0, 2.0))
         for step in (0, 100)
     ]
-    (drawn,) = draw_figures(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
+    (drawn,) = draw_figures(report_data(Results(pl.DataFrame(rows), (), ())), ["overestimation-curves"])
     assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["RDQ"]

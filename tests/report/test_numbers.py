@@ -52,7 +52,7 @@ def make_run(folder: Path, *, seeds: int = 4, k: tuple[float, ...] = K, **extra:
 
 def test_means_by_k(tmp_path: Path) -> None:
     results = read_results(make_run(tmp_path / "run"))
-    found = numbers(report_data(results, 500), [])
+    found = numbers(report_data(results, 500))
     assert found.keys() == {"by_k"}
     scores = {row["k"]: row for row in found["by_k"]["score"]}
     # Seeds 0..3: level - 25 + mean(0, 1, 2, 3) = level - 23.5.
@@ -79,7 +79,7 @@ def test_a_row_per_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("k", [(0.0, 16.0), (0.0,)])
 def test_few_k_have_no_sweep(tmp_path: Path, k: tuple[float, ...]) -> None:
-    assert numbers(report_data(read_results(make_run(tmp_path / "run", k=k)), 50), []) == {}
+    assert numbers(report_data(read_results(make_run(tmp_path / "run", k=k)), 50)) == {}
 
 
 def test_names_from_data_stay_text(tmp_path: Path) -> None:

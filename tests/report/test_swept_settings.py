@@ -62,7 +62,7 @@ def test_a_run_with_two_swept_settings_is_a_grid() -> None:
 
 def test_a_report_draws_the_map_by_itself() -> None:
     results = Results(table(falling, KS, SIZES, seeds=1), (), ())
-    drawn = {one.name: one for one in draw_figures(results, resamples=FEW)}
+    drawn = {one.name: one for one in draw_figures(report_data(results, FEW))}
     assert list(drawn) == ["sensitivity", "settings-map", "learning-curves", "geometry"]
     assert drawn["sensitivity"].caption.startswith("LunarLander-v3, step size 0.001: AUC against k")
 
@@ -122,7 +122,7 @@ def test_runs_that_are_missing_or_have_no_score_are_noted() -> None:
     rows = table(falling, KS, SIZES).filter(~((pl.col("k") == 0) & (pl.col("step_size") == 0.1) & (pl.col("seed") > 1)))
     nothing = (pl.col("k") == 4) & (pl.col("step_size") == 0.001) & (pl.col("seed") == 0) & (pl.col("step") == 100)
     rows = rows.with_columns(score=pl.when(~nothing).then("score"))
-    (drawn,) = draw_figures(Results(rows, (), ()), ["settings-map"], resamples=FEW)
+    (drawn,) = draw_figures(report_data(Results(rows, (), ()), FEW), ["settings-map"])
     assert drawn.notes == (
         "LunarLander-v3, IB-DQN: combinations of settings have 2 to 10 runs",
         "LunarLander-v3, IB-DQN: 1 run without a score, whose settings are not chosen",
@@ -134,7 +134,7 @@ def test_several_environments_have_a_map_each() -> None:
     one = table(falling, KS, SIZES)
     both = pl.concat([one, one.with_columns(env=pl.lit("Acrobot-v1"))])
     found = report_data(Results(both, (), ()), FEW)
-    drawn = {each.name: each for each in draw_figures(Results(both, (), ()), ["settings-map"], data=found)}
+    drawn = {each.name: each for each in draw_figures(found, ["settings-map"])}
     titles = [axes.get_title(loc="left") for axes in drawn["settings-map"].figure.axes]
     assert [title for title in titles if title] == ["Acrobot-v1, IB-DQN", "LunarLander-v3, IB-DQN"]
     assert all(
@@ -175,7 +175,7 @@ def test_figures_of_many_settings_show_the_best_ones() -> None:
     rows = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(overestimation=pl.col("k") + 1)
     results = two_games(rows)
     data = report_data(results, FEW)
-    drawn = {one.name: one for one in draw_figures(results, data=data)}
+    drawn = {one.name: one for one in draw_figures(data)}
     note = "figures of Asterix-MinAtar, IB-DQN show each k at its best step size over all seeds"
     assert {name for name, one in drawn.items() if note not in one.notes} == {"settings-map", "geometry"}
     texts = [text.get_text() for text in drawn["iqm"].figure.axes[0].texts]
@@ -205,7 +205,7 @@ def test_figures_of_many_settings_where_runs_diverged(diverged: tuple[float, ...
         overestimation=pl.col("k") + 1, diverged_at=pl.when(one_seed).then(pl.lit(7))
     )
     results = two_games(rows)
-    drawn = {one.name: one for one in draw_figures(results, resamples=FEW)}
+    drawn = {one.name: one for one in draw_figures(report_data(results, FEW))}
     data = report_data(results, FEW)
     assert set(drawn) == {name for name in FIGURES if name not in unmet_needs(data)}
     _, notes = at_best_setting(data)
@@ -241,7 +241,7 @@ def test_curves_of_another_algorithm_are_not_left_out() -> None:
     """Of ten k, nine are drawn; the other algorithm's are others."""
     many = table(lambda k, size: k, tuple(map(float, range(10))), (0.001,), seeds=2)
     other = table(lambda k, size: k, (20.0, 30.0), (0.001,), seeds=2).with_columns(algorithm=pl.lit("ib-double-dqn"))
-    (drawn,) = draw_figures(Results(pl.concat([many, other]), (), ()), ["learning-curves"], resamples=FEW)
+    (drawn,) = draw_figures(report_data(Results(pl.concat([many, other]), (), ()), FEW), ["learning-curves"])
     labels = {text.get_text() for legend in drawn.figure.legends for text in legend.get_texts()}
     assert {"IB-Double DQN(20)", "IB-Double DQN(30)"} <= labels, labels
     assert "1 of 10 k are not drawn here: too many lines" in drawn.notes
@@ -355,7 +355,7 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
 
     def said(seeds: int, *asked: str) -> tuple[str, ...]:
         data = report_data(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), FEW)
-        return verdict_sentences(data, compare_all(data, asked), find_tuned(data))
+        return verdict_sentences(data, compare_all(data, asked))
 
     few, enough = said(9), said(10)
     of_sweep = sentences(tuned_of(table(falling, KS, SIZES, seeds=9)))

@@ -17,7 +17,7 @@ from valueshare.analysis.importers.results import read_results
 from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
-from valueshare.report.data import is_synthetic
+from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES
 
 FEW = 200  # resamples
@@ -61,7 +61,7 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     assert "not from sticky-action runs" in "".join(line for line in lines[7:] if line.startswith("note: "))
     read = read_results(run)
     assert read.table.height == 2 * len(ALGORITHMS) * 2 * 4
-    assert is_synthetic(read)  # the mark travels with the folder
+    assert report_data(read).is_synthetic  # the mark travels with the folder
 
 
 def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

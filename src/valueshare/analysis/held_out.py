@@ -83,21 +83,17 @@ def _seed_text(seeds: list[int]) -> str:
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
     algorithm = str(row["algorithm"]).partition(" ")[0]  # of `rdq run=first`
-    unread = _unread_settings(algorithm)
     shown = ["k"] if algorithm.startswith("ib-") or row["k"] else []
-    shown += [name for name in swept if row[name] is not None and name not in unread]
+    shown += [name for name in swept if row[name] is not None and (name != "beta" or _reads_beta(algorithm))]
     return group_label({name: row[name] for name in ("algorithm", *shown)})
 
 
-def _unread_settings(algorithm: str) -> set[str]:
-    """The settings of agents that do not matter to an algorithm; to one of another library all may.
+def _reads_beta(algorithm: str) -> bool:
+    """Whether beta, alone of the swept settings, matters to an algorithm; to one of another library it may.
 
-    `learning.algorithms.unread_settings` has them too, but needs PyTorch, and results of others do not.
+    `learning.algorithms.unread_settings` says it too, but needs PyTorch, and results of others do not.
     """
-    if algorithm not in ALGORITHM_NAMES:
-        return set()
-    reads = {"k": algorithm.startswith("ib-"), "beta": algorithm == "rdq"}
-    return {name for name, is_read in reads.items() if not is_read}
+    return algorithm == "rdq" or algorithm not in ALGORITHM_NAMES
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:

@@ -17,13 +17,8 @@ from valueshare.text import k_text
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
-RUN_COLUMNS = (
-    "env",
-    *VARIANT,
-    *AGENT_SETTINGS,
-    "optimizer",
-    "seed",
-)  # the columns that identify a run, where a table has them
+# The columns that identify a run, where a table has them.
+RUN_COLUMNS = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")
 ONE_SEED = ": one seed, no interval"  # after the name of a group
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from valueshare.benchmarks.output import Output, Row
-from valueshare.errors import InvalidInput
 from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
 
+REPEATS, BATCH_SIZE, ACTIONS = 50, 32, 18
 ALONE = "the layer alone"
 
 
@@ -34,22 +34,19 @@ def nature_network(actions: int) -> nn.Module:
     )
 
 
-def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu") -> list[Row]:
+def measure(device: str, repeats: int = REPEATS, batch_size: int = BATCH_SIZE, actions: int = ACTIONS) -> list[Row]:
     """Time the network without the layer, the same again, with it (k = `actions`), and it alone.
 
     Each is compared with the network without the layer in the same round; the layer alone has no such limit.
     """
-    for name, value in [("repeats", repeats), ("batch", batch), ("actions", actions)]:
-        if value < 1:
-            raise InvalidInput(f"{name} = {value}: write a whole number from 1")
     networks = {
         "without": nature_network(actions),
         "without, again": nature_network(actions),
         "with": append_mean_expansion(nature_network(actions), actions),
     }
-    frames = torch.rand(batch, 4, 84, 84, device=device)
+    frames = torch.rand(batch_size, 4, 84, 84, device=device)
     passes = {name: _forward_backward(m.to(device), frames) for name, m in networks.items()}
-    z = torch.rand(batch, actions, device=device, requires_grad=True)
+    z = torch.rand(batch_size, actions, device=device, requires_grad=True)
     passes[ALONE] = _forward_backward(MeanExpansion(actions, device=device), z)
     forward_backward = list(passes.values())
     for one in forward_backward * 3:  # warm up: memory, threads, kernels
@@ -70,13 +67,12 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
 
 def run(as_json: bool = False) -> None:
     """`valueshare bench layer`: on the CPU, and on the GPU where there is one."""
-    repeats, batch, actions = 50, 32, 18
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     output = Output("layer", "passes", as_json=as_json)
-    output.say(f"Nature network, forward and backward, batch size {batch}, {actions} actions")
-    output.say(f"medians of {repeats} passes; the networks alternate")
+    output.say(f"Nature network, forward and backward, batch size {BATCH_SIZE}, {ACTIONS} actions")
+    output.say(f"medians of {REPEATS} passes; the networks alternate")
     for device in devices:
-        for row in measure(repeats, batch, actions, device):
+        for row in measure(device):
             output.add(row)
     output.end(devices[-1])
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import RUN_COLUMNS, Estimate
+from valueshare.analysis.tidy import RUN_COLUMNS, VARIANT, Estimate
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
@@ -38,19 +38,7 @@ ENGINES = (
 )
 
 _RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
-_COLUMNS = (
-    "env",
-    "actions",
-    "algorithm",
-    "k",
-    "best_step_size",
-    *CHOICES[1:],
-    *MEAN,
-    *DIFFERENCE,
-    "runs",
-    "failed_step_sizes",
-    "end",
-)
+_CHOSEN = ("best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE, "runs", "failed_step_sizes", "end")
 # Algorithms without the step sizes that a report writes after their names; other settings stay.
 _BASE_NAME = pl.col("algorithm").str.replace(r" step_size=\S+$", "")
 
@@ -116,9 +104,10 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
         ends = [end_of_grid(best, env_scores["step_size"]) for best in chosen["best"]]
         named = known.join(chosen, on="learner").rename({"best": "best_step_size", "failed": "failed_step_sizes"})
         of_env = {"env": pl.lit(env), "actions": pl.lit(bins[env].actions, pl.Int64)}
-        tables.append(named.with_columns(**of_env, end=pl.Series(ends, dtype=pl.String)).select(_COLUMNS))
+        tables.append(named.with_columns(**of_env, end=pl.Series(ends, dtype=pl.String)))
     lunar = any(name.env_id.startswith("LunarLanderContinuous-") for name in bins.values())
-    return Estimate(pl.concat(tables), (ENGINES, *notes) if lunar else notes)
+    table = pl.concat(tables).select("env", "actions", *VARIANT, *_CHOSEN)
+    return Estimate(table, (ENGINES, *notes) if lunar else notes)
 
 
 def sentences(table: pl.DataFrame) -> list[str]:

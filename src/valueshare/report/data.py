@@ -36,6 +36,7 @@ SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in prove
 class ReportData:
     """Tidy results; tables that several figures share are computed once."""
 
+    results: Results  # as they were read
     table: pl.DataFrame  # tidy, with k, and `k_number`, k as a number; `optimizer` and `run` where they are known
     resamples: int = RESAMPLES
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
@@ -49,6 +50,13 @@ class ReportData:
         """All runs; of Atari games without those with RMSprop, unless there are no others."""
         others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
         return others if self.atari and not others.is_empty() else self.table
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether any of the results are made up."""
+        table, about = self.results.table, self.results.about
+        marked = any((source.provenance or {}).get(SYNTHETIC) for source in about)
+        return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
 
     @cached_property
     def envs(self) -> list[str]:
@@ -191,7 +199,8 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     full_actions = all(atari_protocol(name).full_actions for name in atari_protocols() if name in protocols)
     counts = {actions.get(env) for env in table["env"].unique()}
     stored_actions = counts.pop() if len(counts) == 1 else None
-    return ReportData(table, resamples, full_actions, tuple(dict.fromkeys(runs.values())), apart, stored_actions)
+    names = tuple(dict.fromkeys(runs.values()))
+    return ReportData(results, table, resamples, full_actions, names, apart, stored_actions)
 
 
 def run_names(about: Sequence[Source]) -> dict[str, str]:
@@ -243,13 +252,6 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
             shared.append(algorithm)
     is_n = pl.col("algorithm").is_in(shared) & (k == n)
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))
-
-
-def is_synthetic(results: Results) -> bool:
-    """Whether any of the results are made up."""
-    marked = any((source.provenance or {}).get(SYNTHETIC) for source in results.about)
-    table = results.table
-    return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
 
 
 def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:

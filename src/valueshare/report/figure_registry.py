@@ -9,31 +9,14 @@ from matplotlib.figure import Figure
 
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
-from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
-from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
-from valueshare.report.figure_requirements import (
-    ACTION_SETS,
-    ATARI,
-    FINAL,
-    ONE_ENV,
-    ONE_PANEL,
-    PAIR,
-    SCALE,
-    SCALE_OR_ONE_ENV,
-    SEVERAL_ENVS,
-    SEVERAL_K,
-    TWO_SETTINGS,
-    WITH_RMSPROP,
-    Requirement,
-    has_column,
-)
+from valueshare.report import figure_requirements as requires
+from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
@@ -54,7 +37,7 @@ class FigureKind(NamedTuple):
     """A figure that some results allow."""
 
     draw: Callable[[ReportData], Content]
-    needs: tuple[Requirement, ...] = ()
+    needs: tuple[requires.Requirement, ...] = ()
     every_setting: bool = False  # drawn of all runs; others, where two settings were swept, of the best of one
 
     def lacks(self, data: ReportData) -> str:
@@ -62,11 +45,8 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def draw_figures(
-    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES, data: ReportData | None = None
-) -> list[Drawn]:
+def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
-    data = report_data(results, resamples) if data is None else data
     if unknown := [repr(name) for name in names if name not in FIGURES]:
         raise InvalidInput(f"there is no figure {either(unknown)}: choose one of {', '.join(FIGURES)}")
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
@@ -77,7 +57,7 @@ def draw_figures(
         shown, tuning_notes = _shown(data, FIGURES[name])
         figure, caption, notes = FIGURES[name].draw(shown)
         drawn.append(Drawn(name, figure, caption, (*tuning_notes, *notes)))
-    if is_synthetic(results):
+    if data.is_synthetic:
         for one in drawn:
             _mark_synthetic(one.figure)
     return drawn
@@ -214,7 +194,7 @@ def _against_k(column: str) -> FigureKind:
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return curves.against_k(table, column), caption, notes
 
-    return FigureKind(content, (ONE_ENV, SEVERAL_K, has_column(column)))
+    return FigureKind(content, (requires.ONE_ENV, requires.SEVERAL_K, requires.has_column(column)))
 
 
 def _learning_curves(data: ReportData) -> Content:
@@ -267,9 +247,9 @@ def _counted(rows: pl.DataFrame) -> str:
 
 
 FIGURES: dict[str, FigureKind] = {
-    "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
-    "performance-profile": FigureKind(_profiles, (SCALE, SEVERAL_ENVS, FINAL)),
-    "auc-change": FigureKind(_score_change, (SCALE, SEVERAL_ENVS, PAIR)),
+    "iqm": FigureKind(_iqm, (requires.SCALE, requires.SEVERAL_ENVS)),
+    "performance-profile": FigureKind(_profiles, (requires.SCALE, requires.SEVERAL_ENVS, requires.FINAL)),
+    "auc-change": FigureKind(_score_change, (requires.SCALE, requires.SEVERAL_ENVS, requires.PAIR)),
     "overestimation-reduction": FigureKind(
         _by_game(
             "overestimation",
@@ -277,7 +257,7 @@ FIGURES: dict[str, FigureKind] = {
             "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
             "100 %, values are underestimated.",
         ),
-        (SEVERAL_ENVS, PAIR, has_column("overestimation")),
+        (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("overestimation")),
     ),
     "action-gap-increase": FigureKind(
         _by_game(
@@ -285,15 +265,15 @@ FIGURES: dict[str, FigureKind] = {
             bars.action_gap_increase,
             "Increase of the relative action gap from {plain} to {layered}.",
         ),
-        (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
+        (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("relative_action_gap")),
     ),
-    "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
-    "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,), every_setting=True),
+    "sensitivity": FigureKind(_sensitivity, (requires.SEVERAL_K, requires.SCALE_OR_ONE_ENV, requires.ONE_PANEL)),
+    "settings-map": FigureKind(swept_settings.content, (requires.TWO_SETTINGS,), every_setting=True),
     "overestimation-against-k": _against_k("overestimation"),
     "action-gap-against-k": _against_k("relative_action_gap"),
-    "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP), every_setting=True),
-    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,), every_setting=True),
+    "iqm-rmsprop": FigureKind(_rmsprop, (requires.ATARI, requires.WITH_RMSPROP), every_setting=True),
+    action_sets.FIGURE: FigureKind(action_sets.content, (requires.ACTION_SETS,), every_setting=True),
     "learning-curves": FigureKind(_learning_curves),
-    "overestimation-curves": FigureKind(_overestimation, (has_column("overestimation"),)),
+    "overestimation-curves": FigureKind(_overestimation, (requires.has_column("overestimation"),)),
     "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ()), every_setting=True),
 }

@@ -1,39 +1,25 @@
 """The numbers of a report as plain JSON: those behind its figures, and the choices among swept settings."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
-from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.analysis.tidy import RUN_COLUMNS
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData
-from valueshare.report.swept_settings import HeldOutChoice, settings_map
+from valueshare.report.swept_settings import find_tuned, settings_map
 
 METRICS = ("score", "overestimation", "relative_action_gap")
-EVALUATION = (
-    "env",
-    "algorithm",
-    "k",
-    *AGENT_SETTINGS,
-    "optimizer",
-    "seed",
-    "agent",
-    "step",
-    "seconds",
-    "episodes",
-    *METRICS,
-    "diverged_at",
-)
+EVALUATION = (*RUN_COLUMNS, "agent", "step", "seconds", "episodes", *METRICS, "diverged_at")
 
 
-def numbers(data: ReportData, chosen: Sequence[HeldOutChoice]) -> dict[str, Any]:
+def numbers(data: ReportData) -> dict[str, Any]:
     """What a report has of them: means by k, maps of two swept settings, gains against the number of actions."""
     tables: dict[str, Any] = {}
     if len(data.envs) == 1 and len(data.ks) > 2:
         tables["by_k"] = {name: finite_floats(data.by_k(name).table).to_dicts() for name in METRICS if data.has(name)}
-    if chosen:
+    if chosen := find_tuned(data):
         tables["swept_settings"] = [
             {
                 "env": one.grid.env,

@@ -141,6 +141,7 @@ def has_scores(data: ReportData) -> bool:
     return any(grid.runs["score"].is_not_null().any() for grid in find_grids(data))
 
 
+@lru_cache(maxsize=1)
 def find_tuned(data: ReportData) -> list[HeldOutChoice]:
     """The choices of every grid."""
     choices = []

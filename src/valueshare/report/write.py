@@ -10,32 +10,25 @@ report.json                     captions, notes, numbers behind figures, where t
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from valueshare.analysis.csv_text import csv_text
-from valueshare.analysis.importers.results import Results, read_results
+from valueshare.analysis.importers.results import read_results
 from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData, is_synthetic, report_data
+from valueshare.report import tables
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import compare_all, pairs
 from valueshare.report.folder import Report, atomic_folder, check_output_folder, errors_name, write_files
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
-from valueshare.report.page.results import results_page, verdict_sentences
+from valueshare.report.page.results import data_page, verdict_sentences
 from valueshare.report.swept_settings import find_tuned
-from valueshare.report.tables import (
-    beside_published,
-    frame_to_markdown,
-    mean_scores,
-    score_table,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
 from valueshare.report.tabular import tabular_report
 from valueshare.report.tabular_files import find_tabular
 from valueshare.result_files import SizeLimit
@@ -87,7 +80,7 @@ def write_report(
             results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
             data = report_data(results, resamples)
             pairs(data, compare)  # refuses what is not there before anything is drawn
-            make = partial(_report, results, data, names, compare)
+            make = partial(_report, data, names, compare)
         with atomic_folder(folder) as staging:  # refuses before the work begins
             report = make()
             write_files(staging, report)
@@ -96,12 +89,11 @@ def write_report(
     return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
-def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
-    drawn = draw_figures(results, names, data=data)
+def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
+    results, drawn = data.results, draw_figures(data, names)
     texts, table_notes = score_tables(data)
     verdict = compare_all(data, compare)
-    chosen = find_tuned(data)
-    warning = [SYNTHETIC] if is_synthetic(results) else []
+    warning = [SYNTHETIC] if data.is_synthetic else []
     all_notes = (
         warning,
         results.notes,
@@ -111,21 +103,21 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
         verdict.missing,
         *(one.notes for one in verdict.comparisons),
     )
-    each_once = dict.fromkeys(note for some in all_notes for note in some)
-    notes = tuple(merged_notes(each_once, data.variants, one_seed=verdict.has_one_seed and not chosen))
+    every = chain.from_iterable(all_notes)
+    notes = tuple(merged_notes(every, data.variants, one_seed=verdict.has_one_seed and not find_tuned(data)))
     # Folders by their short names, as in the page: full paths are private.
     short = short_names(results.paths)
     return Report(
         drawn,
-        lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
-        (*warning, *verdict_sentences(data, verdict, chosen)),
+        lambda pictures: data_page(data, verdict, pictures),
+        (*warning, *verdict_sentences(data, verdict)),
         notes,
         {} if names else unmet_needs(data),
         {
             "notes": shortened(notes, short),
             "sources": [source._asdict() | {"path": short[source.path]} for source in results.about],
             "deviations": deviations(results),
-            "numbers": numbers(data, chosen),
+            "numbers": numbers(data),
         },
         {"tables/evaluations.parquet": evaluations(results.table)},
         texts,
@@ -147,15 +139,15 @@ def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
 
 def score_tables(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
     """The final scores of all algorithms, Atari games beside published scores; and notes."""
-    means, notes = mean_scores(data.main)
-    table = score_table(means, data.n)
+    means, notes = tables.mean_scores(data.main)
+    table = tables.score_table(means, data.n)
     texts = {
-        "tables/scores.tex": to_latex(table),
-        "tables/scores.md": to_markdown(table),
-        "tables/scores.csv": to_csv(table),
+        "tables/scores.tex": tables.to_latex(table),
+        "tables/scores.md": tables.to_markdown(table),
+        "tables/scores.csv": tables.to_csv(table),
     }
     if data.atari:
-        beside = beside_published(means, data.n)
-        texts["tables/beside-published.md"] = frame_to_markdown(beside)
+        beside = tables.beside_published(means, data.n)
+        texts["tables/beside-published.md"] = tables.frame_to_markdown(beside)
         texts["tables/beside-published.csv"] = csv_text(beside)
     return texts, notes

@@ -1,6 +1,7 @@
 """The title, the subtitle, and short names of folders."""
 
 import re
+from dataclasses import replace
 
 import polars as pl
 from synthetic import RESAMPLES, TWO, data_of, tidy
@@ -45,7 +46,9 @@ def test_an_extended_run_has_the_commands_of_both() -> None:
     def commands(entries: object) -> list[str]:
         origin = {"command": train, "extended": entries}
         results = tidy(TWO)._replace(about=(Source("run", "run", 4, {}, origin),))
-        return re.findall(r"valueshare \w+ [^<]*", "".join(about_parts(results, data_of(TWO), {"run": "run"})))
+        return re.findall(
+            r"valueshare \w+ [^<]*", "".join(about_parts(replace(data_of(TWO), results=results), {"run": "run"}))
+        )
 
     assert commands([extended, "?"]) == [train, "valueshare extend RUN --steps 22"]
     assert commands(None) == commands("?") == commands([{"command": 1}]) == [train]
@@ -55,7 +58,7 @@ def test_the_settings_of_a_source_include_its_atari_protocol() -> None:
     """Stored as its name."""
     settings = {"Here": {"steps": 20, "atari_protocol": "nature-2015"}}
     results = tidy(TWO)._replace(about=(Source("run", "run", 4, {"settings": settings}, None),))
-    section = "".join(about_parts(results, data_of(TWO), {"run": "run"}))
+    section = "".join(about_parts(replace(data_of(TWO), results=results), {"run": "run"}))
     cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
     assert cells[cells.index("atari_protocol") + 1] == "nature-2015"
 

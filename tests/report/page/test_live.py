@@ -22,6 +22,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures
+from valueshare.report.findings import compare_all
 from valueshare.report.page.live import PageUpdater, View, fingerprint, live_page, progress
 from valueshare.report.page.results import Live
 from valueshare.report.page.server import response, server
@@ -254,9 +255,9 @@ def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
          for seed in (0, 1)],
         ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
     )  # fmt: skip
-    results = Results(table.with_columns(overestimation=pl.col("score")), (), ())
-    assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), report_data(results, 50))
-    (drawn,) = draw_figures(results, ["learning-curves"], resamples=50)
+    data = report_data(Results(table.with_columns(overestimation=pl.col("score")), (), ()), 50)
+    assert 'id="figure-learning-curves"' in live_page(data, compare_all(data), Live("1", "Under way."))
+    (drawn,) = draw_figures(data, ["learning-curves"])
     assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
 
 
@@ -267,8 +268,8 @@ def test_a_figure_that_is_not_possible_yet_is_noted() -> None:
         [(env, *who, seed, step, float(seed)) for env, who in games.items() for seed in (0, 1) for step in (10, 20)],
         ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
     )  # fmt: skip
-    results = Results(table, (), ())
-    page = live_page(results, Live("1", "Under way."), report_data(results, 50))
+    data = report_data(Results(table, (), ()), 50)
+    page = live_page(data, compare_all(data), Live("1", "Under way."))
     assert 'id="figure-learning-curves"' in page
     assert 'id="figure-auc-change"' not in page
     assert "The figure auc-change is not shown: there are no runs of ib-dqn k=18" in page

@@ -36,14 +36,14 @@ def test_videos_are_those_of_their_agents(run: Path, tmp_path: Path) -> None:
     (other / "videos").mkdir()
     (other / "videos" / "agent-2.gif").write_bytes(b"another")
     results = read_results([run, other])
-    found, notes = find_videos(results, report_data(results, 200))
+    found, notes = find_videos(report_data(results, 200))
     assert [(own["env"], own["label"], own["src"]) for own in found] == [
         ("Alien", "DQN, seed 0 (agent 0)", "data:video/mp4;base64,YSB2aWRlbw=="),
         ("Alien", "IB-IQN(n), seed 1 (agent 13)", "data:image/gif;base64,YSBnaWY="),
         ("Amidar", "IB-DQN(1), seed 0 (agent 2)", "data:image/gif;base64,YW5vdGhlcg=="),
     ]
     assert notes == ()
-    few, notes = find_videos(results, report_data(results, 200), room=8)
+    few, notes = find_videos(report_data(results, 200), room=8)
     assert [own["label"] for own in few] == ["DQN, seed 0 (agent 0)"]  # 7 bytes
     assert notes == ("2 videos of agents are not in the page: together they would make it large.",)
 

@@ -28,6 +28,11 @@ METRICS = (
     "z_norm",
     "train_score",
 )
+TYPES: dict[str, Any] = {
+    **REQUIRED,
+    **dict.fromkeys(("k", *METRICS, "seconds", *AGENT_SETTINGS), pl.Float64),
+    "optimizer": pl.String,
+}
 SEPARATORS = {".csv": ",", ".txt": "\t"}
 # Control characters, marks of direction, characters without a width and line breaks; or too many characters.
 _NOT_IN_NAMES = r"[\p{C}\p{Zl}\p{Zp}]|^.{1001}"
@@ -48,22 +53,20 @@ def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
 
 def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The columns in their types; k is 0 where there is none. Bad cells are refused."""
-    types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
-    types |= {"optimizer": pl.String, "seconds": pl.Float64, **dict.fromkeys(AGENT_SETTINGS, pl.Float64)}
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
-    for name in (name for name in types if name in table.columns):
-        kind = {pl.Int64: "a whole number", pl.String: "a name"}.get(types[name], "a number")
+    for name in (name for name in TYPES if name in table.columns):
+        kind = {pl.Int64: "a whole number", pl.String: "a name"}.get(TYPES[name], "a number")
         before = table[name]
         try:
-            after = before.cast(types[name], strict=False)
+            after = before.cast(TYPES[name], strict=False)
         except pl.exceptions.PolarsError as error:
             raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}") from error
         lost = (after.is_null() & before.is_not_null()) | (after.is_null() if name in REQUIRED else pl.Series([False]))
-        if types[name] == pl.Int64 and before.dtype.is_float():
+        if TYPES[name] == pl.Int64 and before.dtype.is_float():
             lost = lost | (before != before.floor())
         _refuse(file, before, lost, f"not {kind}")
-        if types[name] == pl.String:
+        if TYPES[name] == pl.String:
             _refuse(
                 file, after, after.str.contains(_NOT_IN_NAMES), "not a name: write at most 1,000 visible characters"
             )

@@ -12,9 +12,9 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from valueshare.analysis.importers.columns import METRICS, REQUIRED, read_table, short, typed
+from valueshare.analysis.importers.columns import METRICS, REQUIRED, TYPES, read_table, short, typed
 from valueshare.analysis.run_values import diverged
-from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
+from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, printable
 from valueshare.population.run_config import check_agents, check_columns, checked_config, damage_named
 from valueshare.records import AGENTS, RECORDS, read_tables
@@ -22,18 +22,7 @@ from valueshare.result_files import SizeLimit, read_arrays, read_parquet
 from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
-OPTIONAL = (
-    "k",
-    *AGENT_SETTINGS,
-    "optimizer",
-    *METRICS,
-    "agent",
-    "episodes",
-    "train_episodes",
-    "diverged_at",
-    "seconds",
-    "source",
-)
+KNOWN = (*TYPES, "agent", "episodes", "train_episodes", "diverged_at", "source")  # columns of a tidy table
 PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
     "interval's, which lie up to an episode earlier"
@@ -51,12 +40,6 @@ class Imported(NamedTuple):
     provenance: dict[str, Any] | None = None
 
 
-def stored_settings(config: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """The training settings of a run folder, by environment."""
-    stored = (config or {}).get("settings")
-    return {env: value for env, value in stored.items() if isinstance(value, dict)} if isinstance(stored, dict) else {}
-
-
 def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     """A CSV or Parquet file with a row per evaluation."""
     original = read_table(file, limit)
@@ -66,7 +49,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
             shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
             raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there, 160)}")
     for name in table.columns:
-        if name not in (*REQUIRED, *OPTIONAL):
+        if name not in KNOWN:
             raise InvalidInput(
                 f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of {', '.join(METRICS)}"
             )
@@ -90,9 +73,8 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
     table = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     # The same runs may be there with another optimiser.
-    optimizers = {env: settings.get("optimizer") for env, settings in stored_settings(config).items()}
-    known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
-    optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
+    optimizers = {env: settings.get("optimizer") for env, settings in (config or {}).get("settings", {}).items()}
+    optimizer = pl.col("env").replace_strict(optimizers, default=None, return_dtype=pl.String)
     table = table.with_columns(optimizer.alias("optimizer"))
     notes = _run_notes(agents, records, config)
     return Imported(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
@@ -219,9 +201,9 @@ def _run_notes(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, An
     without = last["last"].null_count()
     if without:
         notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
-    for env, settings in stored_settings(config).items():
-        planned, env_agents = settings.get("steps"), last.filter(pl.col("env") == env)
-        short = env_agents.filter(pl.col("last") < planned) if isinstance(planned, int) else env_agents.clear()
+    for env, settings in (config or {}).get("settings", {}).items():
+        planned, env_agents = settings.get("steps", 0), last.filter(pl.col("env") == env)
+        short = env_agents.filter(pl.col("last") < planned)
         if not short.is_empty():
             notes.append(
                 f"{short.height:,} of {env_agents.height:,} agents on {env} are not finished: step "

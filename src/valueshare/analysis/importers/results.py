@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.formats import (
-    read_agents,
-    read_run_folder,
-    read_tidy,
-    stored_settings,
-)
+from valueshare.analysis.importers.formats import read_agents, read_run_folder, read_tidy
 from valueshare.analysis.importers.sources import FILES, find_sources, tables_not_read
 from valueshare.analysis.tidy import RUN_COLUMNS, group_label, shorten_list
 from valueshare.errors import InvalidInput
@@ -30,20 +25,20 @@ class Source(NamedTuple):
     path: str  # as in the table's column `source`
     kind: str  # "run", "table", "pfrl" or "stable-baselines3"
     runs: int
-    config: dict[str, Any] | None  # of a run folder
+    config: dict[str, Any] | None  # of a run folder, checked when it was read
     provenance: dict[str, Any] | None
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
         """The training settings of a run folder, by environment."""
-        return stored_settings(self.config)
+        settings: dict[str, dict[str, Any]] = (self.config or {}).get("settings", {})
+        return settings
 
     @property
     def actions(self) -> dict[str, int]:
         """The numbers of actions by environment, as far as a run folder has them."""
-        stored = (self.config or {}).get("actions")
-        known = stored.items() if isinstance(stored, dict) else ()
-        return {env: count for env, count in known if type(count) is int and 0 < count <= MAX_ACTIONS}
+        stored: dict[str, int] = (self.config or {}).get("actions", {})
+        return {env: count for env, count in stored.items() if count <= MAX_ACTIONS}
 
 
 class Results(NamedTuple):

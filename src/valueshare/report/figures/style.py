@@ -32,38 +32,14 @@ FORMATS = ("png", "svg", "pdf")
 COLUMN = 3.4  # inches: the width of a column of a paper
 ATARI_ACTIONS = 18  # the full set, whatever the game
 
-# Dashes and gaps by the name of a line, in widths of the line; dots and dashes with dots are Matplotlib's own.
-PATTERNS = {"-": (), "--": (3.2, 1.4), "-.": (6.4, 1.6, 1.0, 1.6), ":": (1.0, 1.65)}
-SETTINGS: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.labelsize": 9,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "figure.dpi": 100,
-    "font.size": 9,
-    "grid.alpha": 0.5,
-    "grid.color": "#D9D9D9",
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "lines.dashdot_pattern": PATTERNS["-."],
-    "lines.dashed_pattern": PATTERNS["--"],
-    "lines.dotted_pattern": PATTERNS[":"],
-    "lines.linewidth": 1.5,
-    "lines.markersize": 3.5,
-    "path.simplify_threshold": 0.3,  # of a point: less than one can see
-    "savefig.dpi": 200,
-    "svg.fonttype": "path",  # the same glyphs on every machine
-    "text.parse_math": False,  # names come from data, and may hold a dollar
-    "svg.hashsalt": "valueshare",  # the same file for the same data
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+SETTINGS = mpl.rc_params_from_file(Path(__file__).with_name("valueshare.mplstyle"), use_default_template=False)
+# Dashes and gaps by the name of a line, in widths of the line.
+PATTERNS: dict[str, list[float]] = {
+    "-": [],
+    "--": SETTINGS["lines.dashed_pattern"],
+    "-.": SETTINGS["lines.dashdot_pattern"],
+    ":": SETTINGS["lines.dotted_pattern"],
 }
-
-
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]  # as Matplotlib takes it
 # Usual ones, dots and dashes, dots, long ones, and long ones with two dots.
 DASHES: tuple[LineStyle, ...] = ("--", "-.", ":", (0, (7.0, 1.6)), (0, (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)))
@@ -85,7 +61,7 @@ class SeriesStyle(NamedTuple):
     @property
     def pattern(self) -> tuple[float, ...]:
         """Dashes and gaps in widths of the line; none where it is solid."""
-        return self.line[1] if isinstance(self.line, tuple) else PATTERNS[self.line]
+        return self.line[1] if isinstance(self.line, tuple) else tuple(PATTERNS[self.line])
 
     def is_similar(self, other: "SeriesStyle") -> bool:
         """Whether the lines of the two look alike."""

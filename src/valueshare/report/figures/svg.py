@@ -1,13 +1,11 @@
 """Smaller SVGs that look the same: Matplotlib writes six decimals, and every point in full."""
 
-import base64
 import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 MANY = 400_000  # characters, as Matplotlib writes them: dozens of small panels
-LARGE = 150_000  # bytes in a page
 _PATH = re.compile(r' d="([^"]*)"')
 _PLACE = re.compile(r'(?<= [xy]=")-?[\d.]+|(?<=translate\()[-\d. ]+')
 _LONG = re.compile(r"-?\d+\.\d{3,}")
@@ -61,12 +59,7 @@ def _hundredths(match: re.Match[str]) -> str:
 
 
 def data_uri(svg: bytes) -> str:
-    """An SVG as an address for an attribute in double quotes.
-
-    A large one stays text, which base64 would make a third larger.
-    """
-    if len(svg) <= LARGE:
-        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    """An SVG as an address for an attribute in double quotes; as text, which base64 would make a third larger."""
     text = svg.decode()
     for character, code in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("&", "%26"), ("\n", " ")):
         text = text.replace(character, code)

@@ -57,12 +57,12 @@ def deviations(results: Results) -> list[str]:
     return list(dict.fromkeys(each for origin in origins for each in origin.get(DEVIATIONS, ())))
 
 
-def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) -> list[str]:
+def about_parts(data: ReportData, names: Mapping[str, str]) -> list[str]:
     """The section on the runs and agents; `names` are short names of the sources."""
     parts = []
-    if departures := deviations(results):
+    if departures := deviations(data.results):
         parts += [elements.paragraph("Deviations from the published settings:"), elements.bullets(departures)]
-    for source in results.about:
+    for source in data.results.about:
         parts += _source(source, names[source.path])
     rows, caption = _by_algorithm(data), "The agents"
     table = elements.table(AGENT_COLUMNS, rows, name="groups", caption=caption, tall=True)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import by_last_score
 from valueshare.children import Child
 from valueshare.extras import install_command
@@ -58,9 +57,9 @@ class Clips:
         self._child: Child | None = None
         self._due = 0.0
 
-    def request(self, results: Results, data: ReportData, variant: Variant) -> None:
+    def request(self, data: ReportData, variant: Variant) -> None:
         """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations."""
-        runs = [s.path for s in results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
+        runs = [s.path for s in data.results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
         rows = variant.rows(data.main).filter(pl.col("source").is_in(runs)).drop_nulls("score") if runs else None
         if rows is None or rows.is_empty():
             return
@@ -68,7 +67,7 @@ class Clips:
         env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))
         self._rows = counts
         best = by_last_score(rows.filter(env=env)).row(0, named=True)
-        first = next(first for source, first in numbered_sources(results) if source.path == best["source"])
+        first = next(first for source, first in numbered_sources(data.results) if source.path == best["source"])
         agent = best["agent"] - first
         scored = f"score {format_number(best['score'])} at step {best['step']:,}"
         candidate = Best(best["source"], agent, env, f"{variant.style.label} on {game(env)}, agent {agent}: {scored}")

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from valueshare.analysis.importers.columns import METRICS
-from valueshare.analysis.resampling import intervals
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.scales import ScoreScale
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
@@ -149,6 +149,8 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
 def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
     groups = {who: runs for who, runs in agents.items() if np.isfinite(runs).any()}
+    if not groups:
+        return []
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
@@ -168,22 +170,13 @@ def _clock(agents: Agents, pack: _Pack) -> list[list[Any]]:
 
 def _bands(groups: Sequence[Floats]) -> list[Floats]:
     """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
-    bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
-    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
-    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
-    for count in sorted({int(count) for counts in known for count in counts} - {0}):
-        places = [counts == count for counts in known]
-        values = np.concatenate(
-            [runs[there, :count] for runs, there in zip(ordered, places, strict=True) if there.any()]
-        )
-        ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
-        if count > 1:
-            ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
-        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
-        firsts = np.cumsum([there.sum() for there in places])[:-1]
-        for band, there, part in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
-            band[:, there] = part
-    return bands
+    tables = []
+    for number, runs in enumerate(groups):
+        _, step = np.indices(runs.shape)
+        tables.append(pl.DataFrame({"group": number, "step": step.ravel(), "value": runs.ravel()}))
+    means = mean_intervals(pl.concat(tables), ["group", "step"], resamples=BAND_RESAMPLES)
+    bands = means.select("group", pl.col("mean", *CI95).cast(pl.Float64)).partition_by("group", include_key=False)
+    return [band.to_numpy().T for band in bands]  # NaN for null
 
 
 def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:

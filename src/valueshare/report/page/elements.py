@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from string import Template
 from typing import Any, NamedTuple
 
 from valueshare.report.figures.svg import data_uri
@@ -53,24 +54,15 @@ def page(
     texts = [asset(name) for name in scripts]
     stored = [embedded(name, value) for name, value in (data or {}).items()]
     running = [f"<script>{text}</script>" for text in texts]
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy(texts, online)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>",
-            "</head>\n<body>",
-            '<header>\n<div id="head">',
-            f'<h1>{unbroken(title)}</h1>\n<p class="subtitle">{html.escape(subtitle)}</p>',
-            f"{above}</div>",
-            *([_links(links, bool(scripts))] if links else []),
-            "</header>\n<main>",
-            *sections,
-            "</main>",
-            *stored,
-            *running,
-            "</body>\n</html>\n",
-        ]
+    return Template(asset("page.html")).substitute(
+        policy=policy(texts, online),
+        title=html.escape(title),
+        style=STYLE,
+        heading=unbroken(title),
+        subtitle=html.escape(subtitle),
+        above=above,
+        links=_links(links, bool(scripts)) if links else "",
+        body="\n".join([*sections, "</main>", *stored, *running]),
     )
 
 
@@ -217,7 +209,7 @@ def policy(scripts: Sequence[str], online: bool) -> str:
 def _links(links: Mapping[str, str], switch: bool) -> str:
     items = "".join(f'<a href="#{html.escape(name)}">{html.escape(label)}</a>' for name, label in links.items())
     button = '<button type="button" id="theme">Dark</button>' if switch else ""
-    return f'<nav aria-label="On this page">{items}{button}</nav>'
+    return f'<nav aria-label="On this page">{items}{button}</nav>\n'
 
 
 def _heading(name: str, text: bool, sortable: bool) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.formats import read_config_and_agents
+from valueshare.analysis.importers.formats import read_agents, read_config_and_agents
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.importers.sources import refuse_tabular
 from valueshare.errors import InvalidInput
@@ -21,8 +21,7 @@ from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
-from valueshare.report.page.results import Live, headline, results_page, waiting_page
-from valueshare.result_files import read_parquet
+from valueshare.report.page.results import Live, data_page, headline, waiting_page
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -103,11 +102,11 @@ class PageUpdater:
     def _build(self, results: Results, version: str) -> None:
         done, data = progress(results), report_data(results, self.resamples)
         verdict = compare_all(data)
-        text = live_page(results, Live(version, _message(self.paths, done), done), data, verdict)
+        text = live_page(data, verdict, Live(version, _message(self.paths, done), done))
         self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:
             first = headline(verdict)
-            self.clips.request(results, data, data.variants[0] if first is None else first.x)
+            self.clips.request(data, data.variants[0] if first is None else first.x)
 
     def show_clip(self) -> None:
         """Show the newest clip that is ready, if there are any."""
@@ -163,16 +162,16 @@ def fingerprint(paths: Sequence[Path]) -> str:
     return checksum("\n".join(sorted(entries)).encode()).hexdigest()[:16]
 
 
-def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict | None = None) -> str:
+def live_page(data: ReportData, verdict: Verdict, live: Live) -> str:
     """The page of `valueshare report` for the records so far; figures that need more are left out, and noted."""
-    pictures, notes, unmet = [], list(results.notes), unmet_needs(data)
+    pictures, notes, unmet = [], list[str](), unmet_needs(data)
     for name in FIGURES:
         if name not in unmet:
             try:
-                pictures += [drawn.picture() for drawn in draw_figures(results, [name], data=data)]
+                pictures += [drawn.picture() for drawn in draw_figures(data, [name])]
             except InvalidInput as error:
                 notes.append(f"The figure {name} is not shown: {error}")
-    return results_page(results._replace(notes=tuple(notes)), pictures, data=data, verdict=verdict, live=live)
+    return data_page(data, verdict, pictures, notes=notes, live=live)
 
 
 def progress(results: Results) -> float | None:
@@ -182,13 +181,11 @@ def progress(results: Results) -> float | None:
         if not source.settings:
             continue
         try:
-            table = Path(source.path) / "agents.parquet"
-            agents = read_parquet(table, columns=["agent", "env"])
-        except (OSError, pl.exceptions.PolarsError, InvalidInput):
+            agents = read_agents(Path(source.path))
+        except InvalidInput:
             continue
         for env, count in agents["env"].value_counts().iter_rows():
-            steps = source.settings.get(env, {}).get("steps")
-            planned += count * steps if isinstance(steps, int) else 0
+            planned += count * source.settings.get(env, {}).get("steps", 0)
         last = results.table.filter(pl.col("source") == source.path)
         done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
     return min(1.0, done / planned) if planned else None

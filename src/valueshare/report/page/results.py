@@ -9,7 +9,7 @@ from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
-from valueshare.report.data import ReportData, is_synthetic, report_data
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.findings import READING, Comparison, Verdict, compare_all, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
@@ -39,35 +39,34 @@ class Live(NamedTuple):
 
 
 def results_page(
-    results: Results,
-    pictures: Sequence[Picture] = (),
+    results: Results, pictures: Sequence[Picture] = (), *, asked: Sequence[str] = (), resamples: int = RESAMPLES
+) -> str:
+    """The page of results, as one HTML file that stands alone; `asked` names comparisons, as "ib-dqn:4,dqn"."""
+    data = report_data(results, resamples)
+    return data_page(data, compare_all(data, asked), pictures)
+
+
+def data_page(
+    data: ReportData,
+    verdict: Verdict,
+    pictures: Sequence[Picture],
     *,
-    asked: Sequence[str] = (),
-    resamples: int = RESAMPLES,
-    data: ReportData | None = None,
-    verdict: Verdict | None = None,
-    chosen: Sequence[HeldOutChoice] | None = None,
+    notes: Sequence[str] = (),
     live: Live | None = None,
 ) -> str:
-    """One HTML file that stands alone; with `live` it asks its server for updates.
-
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `data`, `verdict` and `chosen` are those of the results, where they
-    are known already.
-    """
-    data = report_data(results, resamples) if data is None else data
-    verdict = compare_all(data, asked) if verdict is None else verdict
-    chosen = find_tuned(data) if chosen is None else chosen
+    """The page of a report's data, with more `notes`; with `live` it asks its server for updates."""
+    results, chosen = data.results, find_tuned(data)
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
-    videos, video_notes = find_videos(results, data)
-    each = [results.notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    videos, video_notes = find_videos(data)
+    each = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
     each += [*(one.notes for one in compared), *(picture.notes for picture in pictures), curve_notes]
-    notes = dict.fromkeys(note for notes in each for note in notes)
+    all_notes = dict.fromkeys(note for some in each for note in some)
     if data.table.height > data.main.height:
-        notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
-    merged = merged_notes(notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
+        all_notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
+    merged = merged_notes(all_notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
     names = short_names(results.paths)
-    headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
+    headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict))
     reading = elements.paragraph(" ".join(READING), "small")
     rows = findings(compared, first) if _is_conclusive(verdict, chosen) else []
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
@@ -76,7 +75,7 @@ def results_page(
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
-        ("run", "What was run", "What was run", about_parts(results, data, names)),
+        ("run", "What was run", "What was run", about_parts(data, names)),
         ("notes", "Notes", "Notes", [elements.bullets(shortened(merged, names))]),
     )
     shown = [content for content in contents if content[-1]]
@@ -87,14 +86,15 @@ def results_page(
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
         data={"curve-data": {**curves, "videos": videos}, "agent-rows": agent_rows(data)},
-        above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
+        above=elements.paragraph(SYNTHETIC, "warning") if data.is_synthetic else "",
         links={name: link for name, link, *_ in shown},
         online=live is not None,
     )
 
 
-def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> tuple[str, ...]:
+def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
     """The result in sentences, AUC in words where it is first; those on swept settings warn of few seeds themselves."""
+    chosen = find_tuned(data)
     warning = [] if chosen else verdict.few_seeds
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
     lines = [*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning]

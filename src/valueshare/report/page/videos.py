@@ -18,13 +18,11 @@ TYPES = {"mp4": "video/mp4", "gif": "image/gif"}
 MAX_BYTES = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
 
 
-def find_videos(
-    results: Results, data: ReportData, room: int = MAX_BYTES
-) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def find_videos(data: ReportData, room: int = MAX_BYTES) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The videos in the run folders of results, each with the environment and the curve of its agent; and notes."""
     numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
     videos, left = list[dict[str, Any]](), 0
-    for source, first in numbered_sources(results):
+    for source, first in numbered_sources(data.results):
         for file, agent, suffix in _files(Path(source.path)) if source.kind == "run" else ():
             rows = data.main.filter(pl.col("agent") == first + agent)
             if rows.is_empty():
