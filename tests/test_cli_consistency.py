@@ -142,6 +142,10 @@ def test_every_study_has_a_plan() -> None:
                 "; 100 timesteps per run; --epsilon 0.2\n1,800 timesteps in all\nfolder: here\n",
             ],
         ),
+        ("tabular --k 0 n", ["gridworld, q-learning: k = 0, 4; "]),  # up, down, left, right
+        ("tabular --k 0 1 N --action-copies 8", ["gridworld, q-learning: k = 0, 1, 32; ", "; --action-copies 8\n"]),
+        ("tabular --env Taxi-v4 --k n 0", ["Taxi-v4, q-learning: k = 6, 0; "]),  # four moves, pick up, drop off
+        ("tabular --k 0 n 4", ["gridworld, q-learning: k = 0, 4; "]),  # as in train, the same number once
     ],
 )
 def test_the_plan_of_a_tabular_study(

@@ -17,6 +17,7 @@ u = (z_1, ..., z_n, b) the baseline-residual vector.
 import math
 import operator
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -147,6 +148,11 @@ def resolve_k(k: Coefficient, n: int | None) -> float:
     if n is None:
         raise InvalidInput("k = 'n' is the number of actions, which is not known here: give it as n, or write a number")
     return float(n)
+
+
+def resolve_ks(ks: Sequence[Coefficient], n: int) -> list[float]:
+    """Every k as a number; "n" is left out where that number is given too."""
+    return [resolve_k(k, n) for k in ks if not is_n(k) or n not in ks]
 
 
 def is_n(k: object) -> bool:

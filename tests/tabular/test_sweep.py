@@ -46,6 +46,11 @@ def whole() -> pl.DataFrame:
 # The same bits.
 
 
+@pytest.mark.parametrize(("k", "numbers"), [("n", 4), (["n"], 4), ([0, "n"], [0, 4]), ([4, "N", 0.5], [4, 0.5])])
+def test_n_is_the_number_of_actions(k: Any, numbers: Any) -> None:
+    same(swept(k=k, step_size=0.1, seeds=2, steps=50), swept(k=numbers, step_size=0.1, seeds=2, steps=50))
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 @pytest.mark.parametrize("task_timesteps", [1, 40_000])
 def test_threads_and_chunks_change_no_bit(

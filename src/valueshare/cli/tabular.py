@@ -2,15 +2,16 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import Out, Overwrite, writable_location
+from valueshare.cli.arguments import K, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line
+from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.experiments.studies import (
     ActionsScale,
     Scale,
@@ -94,16 +95,33 @@ def _reproduce(
 
 
 def tabular(
-    *, study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT, out: Out = None, running: SweepArguments = HERE
+    *,
+    study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
+    k: K = DEFAULT.k,
+    out: Out = None,
+    running: SweepArguments = HERE,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
+        k: How strongly actions share value; n: the number of actions, copies included; 0: not at all. The others are
+            compared with the smallest.
         out: Folder for records and report; left out: results/ENVIRONMENT-ALGORITHM.
     """
+    study = replace(study, k=_as_numbers(k, study))
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = f"results/{name}" if out is None else out
     _run((study,), folder, command_line("tabular", _changed(study)), running)
+
+
+def _as_numbers(k: Sequence[Coefficient], study: TabularStudy) -> tuple[float, ...]:
+    """Every k as a number; the environment is made only where n, its number of actions, is asked for."""
+    if not any(map(is_n, k)):
+        return tuple(map(float, k))
+    from valueshare.experiments.tabular import study_mdp
+
+    actions = study_mdp(replace(study, action_copies=1)).actions
+    return tuple(resolve_ks(k, actions * study.action_copies))
 
 
 def _run(studies: Sequence[TabularStudy], given: str, command: str, running: SweepExecution) -> None:

@@ -50,8 +50,8 @@ class TabularStudy:
     """gridworld, FrozenLake-v1, FrozenLake8x8-v1, CliffWalking-v1 or Taxi-v4, or your own: module:Name-v0."""
     algorithm: Annotated[str, in_group("algorithm")] = "q-learning"
     """q-learning, sarsa or expected-sarsa."""
-    k: Annotated[tuple[float, ...], in_group("algorithm")] = (0.0, 0.4, 1.6, 6.4)
-    """How strongly actions share value; 0: not at all. The others are compared with the smallest."""
+    k: Annotated[tuple[float, ...], in_group("algorithm", parse=False)] = (0.0, 0.4, 1.6, 6.4)
+    """How strongly actions share value; an option of the command, which knows n, the number of actions."""
     step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     """Step sizes (learning rates) in (0, 1]; each k is scored at its best step size."""
     seeds: Annotated[int, in_group("algorithm")] = 32

@@ -15,7 +15,7 @@ from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput, InvalidSetting
-from valueshare.expansion import Coefficient, is_n, resolve_k
+from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
 from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents, seed_range
 from valueshare.population.evaluate import check_evaluation
@@ -82,7 +82,7 @@ def make_plan(
             name,
             algorithms,
             seeds=seeds,
-            k=_resolve_k(k_values, specs[name].actions),
+            k=resolve_ks(k_values, specs[name].actions),
             agent_settings=_combinations(preset, settings),
         )
         for name, preset in presets.items()
@@ -154,11 +154,6 @@ def default_folder(plan: Plan) -> Path:
     envs = [first, *others] if len(others) < 3 else [first, f"and-{len(others)}-more"]
     names = [*envs, *plan.agents["algorithm"].unique(maintain_order=True)]
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
-
-
-def _resolve_k(k: Sequence[Coefficient], actions: int) -> list[float]:
-    """Every k as a number; "n" is left out where that number is given too."""
-    return [resolve_k(value, actions) for value in k if value != "n" or actions not in k]
 
 
 def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSettings]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
+from valueshare.expansion import Coefficient, resolve_ks
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Measurements, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
@@ -25,7 +26,7 @@ UNROLLED_ACTIONS = 8  # for more, one kernel with loops is as fast, and compiled
 def sweep(
     mdp: FiniteMDP,
     algorithm: str = "q-learning",
-    k: float | Sequence[float] = 0.0,
+    k: Coefficient | Sequence[Coefficient] = 0.0,
     step_size: float | Sequence[float] = 0.1,
     seeds: int | Sequence[int] = 1,
     steps: int = 5_000,
@@ -43,6 +44,8 @@ def sweep(
     root mean square over states of max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of
     q, u and z. Once a TD error exceeds 1e100, or a norm overflows, the run has `diverged`: all of these are null.
 
+    k = "n" is the number of actions of the MDP.
+
     The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is determined by its own k,
     step size and seed: threads, order and other runs change no bit of it.
 
@@ -55,7 +58,9 @@ def sweep(
         raise InvalidInput(f"{mdp!r} is not a FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
     if not isinstance(steps, int | np.integer):
         raise InvalidInput(f"steps = {steps}: write a whole number")
-    ks, step_sizes = ([float(value) for value in np.atleast_1d(values)] for values in (k, step_size))
+    given = [k] if isinstance(k, str) else np.atleast_1d(np.asarray(k, object)).tolist()
+    ks = [float(value) for value in resolve_ks(given, mdp.actions)]
+    step_sizes = [float(value) for value in np.atleast_1d(step_size)]
     rows = len(ks) * len(step_sizes) * (1 if record_at is None else len(record_at))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
