@@ -83,11 +83,10 @@ SCENARIOS = [
 
 def shorter_waits() -> None:
     """In a fork, before its command: what waits for a killed process to be given up is short."""
-    from valueshare.runs.storage import copies, leases
+    from valueshare.runs.storage import leases
 
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.5, 0.2
     leases.SETTLE_SECONDS, leases.POLL_SECONDS = 0.1, 0.1
-    copies.YOUNG_SECONDS = 0.0
 
 
 def write_in_background() -> None:
@@ -95,7 +94,7 @@ def write_in_background() -> None:
     from valueshare.population import train
     from valueshare.replay.transitions import holds_frames
 
-    train.writes_in_background = lambda population, replay: not holds_frames(replay)
+    train.writes_in_background = lambda device, env, replay: not holds_frames(replay)
 
 
 class RayCluster:

@@ -78,7 +78,7 @@ def test_pong() -> None:
     last = scores("atari").filter(pl.col("step") == 500_000)
     columns = ("score", "overestimation", "relative_action_gap", "mean_action_value")
     for column, (_, dqn, ours, difference) in zip(columns, rows[:4], strict=True):
-        means = [last.filter(algorithm_and_k(name))[column].mean() for name in ("DQN", "IB-DQN(18)")]
+        means = [last.filter(algorithm_and_k(name))[column].to_numpy().mean() for name in ("DQN", "IB-DQN(18)")]
         assert_shows(dqn, means[0], column)
         assert_shows(ours, means[1], column)
         assert_shows(difference, means[1] - means[0], column)
@@ -97,7 +97,7 @@ def minatar_mean(column: str, evaluations: pl.Expr, scale: float = 1, study: str
         env = pl.col("env") == f"{game.replace(' ', '')}-MinAtar"
         of_name = runs.filter(env & algorithm_and_k(name))[column]
         assert len(of_name) in (5, 10)
-        return scale * of_name.to_numpy().mean()
+        return scale * float(of_name.to_numpy().mean())
 
     return value
 
@@ -160,7 +160,7 @@ def test_k_against_zero_at_each_step_size() -> None:
     def mean(k: float, step_size: str) -> float:
         cell = runs.filter((pl.col("k") == k) & (pl.col("step_size").round(8) == float(step_size)))["score"]
         assert len(cell) == 30
-        return cell.to_numpy().mean()
+        return float(cell.to_numpy().mean())
 
     for step_size, *shown in rows:
         for name, cell in zip(names, shown, strict=True):

@@ -89,6 +89,20 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
         two.best()
 
 
+def test_agents_that_diverged_are_not_the_best(run: Run) -> None:
+    best = run.best().number
+
+    def with_diverged(*agents: int) -> Run:
+        step = pl.when(pl.col("agent").is_in(agents) & (pl.col("step") > 0)).then(60)
+        return dataclasses.replace(run, records=run.records.with_columns(diverged_at=step.cast(pl.Int64)))
+
+    without = run.records.filter((pl.col("step") == 120) & (pl.col("agent") != best))
+    assert with_diverged(best).best().number == without.sort("score", "agent", descending=[True, False])["agent"][0]
+    assert "finished, 1 agent diverged)" in repr(with_diverged(best))
+    with pytest.raises(InvalidInput, match="every agent to choose from diverged: train with a smaller step_size or k"):
+        with_diverged(*range(run.agents.height)).best()
+
+
 def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "seen.npy", OBSERVATIONS)
     run.agent(0).export(tmp_path / "new" / "folder" / "plain.pt")  # as `play` makes that of its video

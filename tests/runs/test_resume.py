@@ -268,7 +268,7 @@ def test_asked_to_end_while_a_thread_writes_a_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(signals, "GRACE_SECONDS", seconds)
-        patch.setattr(training_loop, "writes_in_background", lambda population, replay: True)
+        patch.setattr(training_loop, "writes_in_background", lambda device, env, replay: True)
         patch.setattr(training_loop, "save", signal_and_save)
         found, _, err = cli(*small, "--out", folder)
     assert (found, err.count("\n")) == (code, 1)

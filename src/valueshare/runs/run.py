@@ -48,7 +48,10 @@ class Run:
         state = "finished" if self.finished else "not finished"
         if self.failures:
             state += f", {pluralize(len(self.failures), 'population')} failed"
-        rows = variant_scores(self.agents, self.records).to_dicts()
+        variants = variant_scores(self.agents, self.records)
+        if diverged := int(variants["diverged"].sum()):
+            state += f", {pluralize(diverged, 'agent')} diverged"
+        rows = variants.to_dicts()
         lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
         more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
         head = f"Run({str(self.folder)!r}, {agents}, {state})"
@@ -76,7 +79,7 @@ class Run:
     ) -> Policy:
         """The agent with the highest score in its last evaluation, of all or of some, on one environment.
 
-        k = "n" is the number of actions of the environment.
+        k = "n" is the number of actions of the environment. Agents that diverged are left out.
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
         candidates = self.agents.join(self.records.drop_nulls("score"), on="agent", how="semi", maintain_order="left")
@@ -90,7 +93,10 @@ class Run:
         for column, value in _algorithm_and_k(candidates, algorithm, k).items():
             candidates = candidates if value is None else _filter_or_refuse(candidates, column, value)
         scored = self.records.join(candidates, on="agent", how="semi")
-        return self.agent(by_last_score(scored)["agent"][0], network=network)
+        sound = scored.filter(pl.col("diverged_at").is_null().all().over("agent"))
+        if sound.is_empty():
+            raise InvalidInput("every agent to choose from diverged: train with a smaller step_size or k")
+        return self.agent(by_last_score(sound)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
