@@ -100,7 +100,7 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
 def test_rows_come_as_they_are_known_with_their_ratios(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asynchronous: bool
 ) -> None:
-    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: asynchronous)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: asynchronous)
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
     output = Output("atari", "agent-steps")
     bench = AtariBench(
@@ -148,7 +148,7 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: True)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("delayed",), **alone)  # type: ignore[arg-type]
     assert parts_of(bench) == ["loop, delayed actor"]

@@ -11,7 +11,6 @@ from torch import nn
 
 import valueshare
 from valueshare import resources, starting
-from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_launch
@@ -26,6 +25,7 @@ from valueshare.runs.workers import local
 from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.runs.workers.ray import RayLauncher
+from valueshare.schema import Backend
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -222,7 +222,7 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     assert named("Breakout-MinAtar", threads=1_000_000) == f", {most}"
     with pytest.raises(InvalidInput, match="threads"):
         named("Breakout-MinAtar", threads="two")
-    monkeypatch.setattr(resources, "prefers_processes_for", lambda *_: True)  # 16 threads: 4 groups of 4
+    monkeypatch.setattr(resources, "prefers_processes", lambda *_: True)  # 16 threads: 4 groups of 4
     monkeypatch.setattr(resources, "available_cores", lambda: 16)
     monkeypatch.setattr(local, "available_cores", lambda: 16)
     words = "up to 16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from valueshare import host_memory
+from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidSetting
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population.activations import network_to_measure, saved_bytes
@@ -22,10 +23,6 @@ from valueshare.population.train import check_replay_device, writes_in_backgroun
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
 
-# An EnvPool LunarLander is 105 to 155 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
-# 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
-ENVIRONMENT_BYTES = {"envpool": 150_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
-SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # with EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 90_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
@@ -113,9 +110,8 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     state = initial_state(population)
     rings = sum(tensor.nbytes for tensor in state.replay)
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
-    small = spec.env_spec.backend == "envpool" and spec.env.startswith(SMALL_ENVIRONMENTS)
-    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.env_spec.backend]
-    environments = (1 + eval_env_count(spec.settings)) * one
+    environment_bytes = BACKENDS[spec.backend].environment_bytes(spec.env)
+    environments = (1 + eval_env_count(spec.settings)) * environment_bytes
     records = spec.settings.evaluations * RECORD_BYTES
     learning, on_cuda = _learning_bytes(population, state)
     columns, indices = _checkpoint_bytes(population, state)

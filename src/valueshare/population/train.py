@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.envs.backends import BACKENDS
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput, InvalidSetting, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.fingerprint import fingerprint
@@ -31,6 +32,7 @@ from valueshare.records import CheckpointPaths
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
+from valueshare.schema import Backend
 
 
 class PhaseReport(NamedTuple):
@@ -172,7 +174,7 @@ def writes_in_background(device: torch.device, env: EnvironmentSpec, replay: Tra
     are too large to copy, and are packed from the replay itself. With environments in JAX, callbacks, which come when a
     checkpoint is written, must not run other programs of JAX during a phase.
     """
-    return device.type == "cuda" and env.backend != "jax" and not transitions.holds_frames(replay)
+    return device.type == "cuda" and not BACKENDS[env.backend].uses_jax and not transitions.holds_frames(replay)
 
 
 def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:

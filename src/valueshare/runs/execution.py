@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import polars as pl
 from rich.console import Console
 
+from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import InvalidInput
@@ -143,6 +144,6 @@ def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Nee
             kinds[kind] = memory.need(spec, execution.network)
         needs[name] = kinds[kind]._replace(agents=spec.agents.height)
     for env, backend in plan.backends.items():
-        if backend == "gymnasium":  # third-party, perhaps
+        if BACKENDS[backend].is_third_party:
             check_environment(env)
     return needs

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
+from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, InvalidSetting, first_line
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
@@ -166,7 +167,7 @@ def _outcome(process: Child) -> Outcome:
 
 def _check_environments(plan: Plan) -> None:
     """Refuse environments that only this process has registered with Gymnasium."""
-    registered = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
+    registered = [env for env, backend in plan.backends.items() if BACKENDS[backend].is_third_party]
     names = [env for env in registered if ":" not in env]  # with a module, which registers them
     if not names:
         return
