@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from valueshare.benchmarks.output import Output, Row
-from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+from valueshare.nn.append import append_mean_expansion
+from valueshare.nn.expansion import MeanExpansion
 
 REPEATS, BATCH_SIZE, ACTIONS = 50, 32, 18
 ALONE = "the layer alone"
