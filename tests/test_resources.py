@@ -104,7 +104,7 @@ def test_populations_are_split_for_the_workers(monkeypatch: pytest.MonkeyPatch) 
     again = prepare_launch(plan, ExecutionOptions(), None, resuming=True, try_compile=False)  # one population stays one
     assert (again.resources.workers.value, len(again.plan.populations)) == (1, 1)
     # Room for two processes, not for four.
-    each = memory.process_bytes(memory.need(made.plan.populations["population-0-0"]))
+    each = memory.process_bytes(memory.estimate(made.plan.populations["population-0-0"]), torch.device("cpu"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(3 * each / memory.USABLE))
     made = prepared(plan)
     assert made.resources.workers == (2, "more do not fit into memory")
@@ -261,7 +261,7 @@ def test_a_run_keeps_its_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> N
     assert resumed(1) == (1, "as stored")
     assert resumed(2, workers=3) == (3, "given")
     assert resumed(2, workers=9) == (4, "9 given, one per population at most")
-    each = memory.process_bytes(memory.need(plan.populations["population-0-0"]))
+    each = memory.process_bytes(memory.estimate(plan.populations["population-0-0"]), torch.device("cpu"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(1.5 * each / memory.USABLE))
     assert resumed(2) == (1, "more do not fit into memory")
 

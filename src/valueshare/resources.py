@@ -16,10 +16,10 @@ from valueshare.cores import available_cores
 from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, first_line
 from valueshare.population.compilation import check_compiler, compiler_problem
+from valueshare.population.devices import checked_device
 from valueshare.population.engine import asynchronous_groups, prefers_processes
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
-from valueshare.population.train import checked_device
 from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import AUTO, Plan

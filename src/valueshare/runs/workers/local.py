@@ -16,8 +16,8 @@ from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, InvalidSetting, first_line
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
+from valueshare.population.devices import checked_device
 from valueshare.population.network_check import check_network
-from valueshare.population.train import checked_device
 from valueshare.records import read_progress
 from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
@@ -52,7 +52,7 @@ class LocalLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         device = checked_device(plan.device)
         needs = check_needs(plan, execution)
-        largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
+        largest_first = sorted(needs.values(), key=lambda need: -need.on(device).total)
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
             for spec in plan.populations.values():
@@ -105,7 +105,7 @@ class ProcessLauncher(Launcher):
         needs = check_needs(plan, execution)
         for need in needs.values():
             memory.check(need, device)
-        largest = sorted(map(memory.process_bytes, needs.values()))[-self._workers :]
+        largest = sorted(memory.process_bytes(need, device) for need in needs.values())[-self._workers :]
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
