@@ -50,8 +50,8 @@ def measure(device: str, repeats: int = REPEATS, batch_size: int = BATCH_SIZE, a
     z = torch.rand(batch_size, actions, device=device, requires_grad=True)
     passes[ALONE] = _forward_backward(MeanExpansion(actions, device=device), z)
     forward_backward = list(passes.values())
-    for one in forward_backward * 3:  # warm up: memory, threads, kernels
-        one()
+    for forward_and_backward in forward_backward * 3:  # warm up: memory, threads, kernels
+        forward_and_backward()
     rng = np.random.default_rng(0)  # a new order each round: none is always first
     ms = np.empty((repeats, len(forward_backward)))  # [rounds, networks]
     for row in ms:

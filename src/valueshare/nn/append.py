@@ -96,9 +96,9 @@ def _last_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Linear]) ->
     last = next(reversed(linears))
     _refuse_dueling(linears, last)
     _refuse_hidden_layer(modules, linears, last)
-    if places := _other_places(modules, last):
+    if others := _other_places(modules, last):
         raise InvalidInput(
-            f"the linear layer {last!r} has another name, {places[0]!r}, and may be used at two places: name the "
+            f"the linear layer {last!r} has another name, {others[0]!r}, and may be used at two places: name the "
             "one of the action-values with after"
         )
     for other in _registered_after(modules, last):
