@@ -59,7 +59,7 @@ def make_engine(
 ) -> Engine:
     """Build the engine of a population whose `state` is that before its first step; load a checkpoint afterwards.
 
-    One group on a CPU is trained by the plain loop. With several `groups`, each steps at its own pace: while the
+    One group on a CPU is trained by the serial loop. With several `groups`, each steps at its own pace: while the
     environments of one group run, the device serves another; no agent's random numbers change. Groups share `threads`
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).

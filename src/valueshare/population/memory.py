@@ -149,16 +149,16 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
     on_cuda = device.type == "cuda"
     required, free = needs.on(device), free_bytes(device)
     _refuse_excess(needs, required, free, GPU_MEMORY if on_cuda else "memory", advice)
-    available = "unknown memory" if free is None else format_bytes(free)
+    available = "available memory is unknown" if free is None else f"{format_bytes(free)} available"
     if not on_cuda:
         agents, used = pluralize(needs.agents, "agent"), format_bytes(needs.used)
         parts = f"{used} already used by this process + {format_bytes(required.total)} for {agents}"
-        return f"requires {format_bytes(needs.used + required.total)} ({parts}); {available} available"
+        return f"requires {format_bytes(needs.used + required.total)} ({parts}); {available}"
     only_on_gpu = needs.largest in ("network", "quantiles")
     copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
     needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
     _refuse_excess(needs, needs.beside_gpu(), free_bytes(torch.device("cpu")), "host memory", advice)
-    return f"requires {format_bytes(required.total)}; {available} available"
+    return f"requires {format_bytes(required.total)}; {available}"
 
 
 def most_agents(needs: MemoryEstimate, device: torch.device, free: int, host_free: int) -> int:
