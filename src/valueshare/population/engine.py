@@ -74,10 +74,6 @@ def make_engine(
         groups = asynchronous_groups(size, threads) if processes else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the number of agents")
-    if compiled:
-        # All populations compile the same few functions, and PyTorch keeps eight versions of each:
-        # drop those of earlier populations.
-        torch.compiler.reset()
     if population.device.type == "cpu":
         keep_freed_memory()
     names = population.agents["env"].to_list()
