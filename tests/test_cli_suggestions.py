@@ -115,12 +115,12 @@ def test_what_to_write_instead(command: str, complaint: str, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("n_envs", "every agent trains in one environment, and 'seeds' is the number of agents"),
-        ("tau", "soft target updates are not supported; every 'target_update_interval' steps, all weights are copied"),
-        ("seed", "it is called 'first_seed' here, and seeds=1 makes it one agent"),
-        ("gpu", "it is called 'device' here, as in device='cuda'"),
-        ("dueling", "write algorithm='dueling-dqn'"),
-        ("lr", "it is called 'step_size' here"),
+        ("n_envs", "every agent trains in one environment, and `seeds` is the number of agents"),
+        ("tau", "soft target updates are not supported; every `target_update_interval` steps, all weights are copied"),
+        ("seed", "it is called `first_seed` here, and `seeds = 1` makes it one agent"),
+        ("gpu", "it is called `device` here, as in `device = 'cuda'`"),
+        ("dueling", "write `algorithm = 'dueling-dqn'`"),
+        ("lr", "it is called `step_size` here"),
         ("n_steps", "n-step returns are not supported; all targets are one-step"),
         ("step_sise", "did you mean step_size or steps?"),
     ],

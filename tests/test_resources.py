@@ -154,11 +154,11 @@ def network(shape: Any, k: float) -> nn.Module:
 def test_what_only_this_process_can_do_stays_in_it() -> None:
     own = make_plan("CartPole-v1", seeds=8, network=network, **LEFT_OUT)
     at_address = prepared(make_plan("CartPole-v1", seeds=8, **LEFT_OUT), Url("memory://a/run"))
-    for made, reason in ((prepared(own, network=network), "a network of your own"), (at_address, "memory://")):
+    for made, reason in ((prepared(own, network=network), "a custom network"), (at_address, "memory://")):
         assert isinstance(made.launcher, LocalLauncher)
         assert reason in made.resources.line
     two = LauncherOptions(workers=2)
-    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
+    with pytest.raises(InvalidInput, match="a custom network trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=two, progress=False)
 
 
@@ -175,7 +175,7 @@ def test_without_a_compiler(tmp_path: Path, cli: Cli, monkeypatch: pytest.Monkey
     assert (code, why in out) == (0, True)
     code, _, err = cli("train", "--env", "CartPole-v1", *TINY, "--compile", "--out", tmp_path / "other")
     assert (code, err.count("\n")) == (2, 1)
-    assert "there is no C++ compiler /nonexistent): leave compile out" in err
+    assert "there is no C++ compiler /nonexistent): leave --compile out" in err
     assert not (tmp_path / "other").exists()
 
 

@@ -190,7 +190,7 @@ def prepare_launch(
 def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
     """The worker processes of a run whose size does not decide; 0: it does."""
     if plan.network is not None:
-        return Choice(1, "a network of your own")
+        return Choice(1, "a custom network")
     if execution.callbacks:
         return Choice(1, "callbacks")
     if isinstance(location, Url) and location.scheme == "memory":
@@ -230,7 +230,7 @@ def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_c
         return chosen
     device = checked_device(chosen.device.value)
     if not automatic:
-        advice = "this run is compiled: resume it where there is a compiler" if resuming else "leave compile out"
+        advice = "this run is compiled: resume it where there is a compiler" if resuming else "leave `compile` out"
         check_compiler(device, advice, try_it=try_compile)
         return chosen
     problem = compiler_problem(device, try_it=try_compile)

@@ -40,8 +40,8 @@ def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
                 raise InvalidInput(
-                    f"shard = {shard}: {location.parent} holds {other.name}, of another number of "
-                    "shards; write that number, or choose another --out"
+                    f"`shard = {shard}`: {location.parent} holds {other.name}, of another number of "
+                    "shards; write that number, or {OTHER_OUT}"
                 )
     return location
 
@@ -259,7 +259,7 @@ def _launch(launch_plan: LaunchPlan, copy: Copy, execution: ExecutionOptions, be
         begin()
         return launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// exists only in this process: leave out --workers")
+        raise InvalidInput("memory:// exists only in this process: leave out `workers`")
     with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
         copy.store.delete_partial_files()
         begin()

@@ -148,7 +148,7 @@ def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
         report((run,), out=tmp_path.joinpath(*["a"] * 3_000))
     assert not (tmp_path / "a").exists()
     for resamples in (0, 10**30):  # the second would be an array too large for any memory
-        with pytest.raises(InvalidInput, match=f"resamples = {resamples}: write a number from 1 to 1,000,000"):
+        with pytest.raises(InvalidInput, match=f"`resamples = {resamples}`: write a number from 1 to 1,000,000"):
             report((run,), resamples=resamples)
 
 

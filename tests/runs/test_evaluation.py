@@ -186,7 +186,7 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
 
 
 def test_a_wrong_agent_is_refused_by_the_name_of_the_option(run: Run) -> None:
-    with pytest.raises(InvalidInput, match=r"^agent = '0': write a whole number"):
+    with pytest.raises(InvalidInput, match=r"^`agent = '0'`: write a whole number"):
         run.evaluate(agent=["0"], progress=False)  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match=r"or leave agent out for all$"):
         run.evaluate(agent=[], progress=False)

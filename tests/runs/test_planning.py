@@ -42,7 +42,7 @@ def test_the_kind_of_evaluation_that_is_given_replaces_that_of_the_preset() -> N
     assert (of_pong.eval_episodes, of_pong.eval_timesteps) == (1, 0)
     of_cartpole = make_plan("CartPole-v1", eval_timesteps=500, seeds=1).settings["CartPole-v1"]
     assert (of_cartpole.eval_episodes, of_cartpole.eval_timesteps) == (0, 500)
-    with pytest.raises(InvalidInput, match="set one of eval_episodes and eval_timesteps"):
+    with pytest.raises(InvalidInput, match="set one of `eval_episodes` and `eval_timesteps`"):
         make_plan("Pong", eval_episodes=1, eval_timesteps=500, seeds=1)
 
 
@@ -232,8 +232,8 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
     ("k", "message"),
     [
         (["n", "n"], "a value is there twice"),
-        ("m", r"^k = 'm': write a number, or 'n', the number of actions$"),
-        ([0, None], r"^k = None: write a number, or 'n', the number of actions$"),
+        ("m", r"^`k = 'm'`: write a number, or 'n', the number of actions$"),
+        ([0, None], r"^`k = None`: write a number, or 'n', the number of actions$"),
     ],
 )
 def test_other_texts_are_no_k(k: object, message: str) -> None:
@@ -242,5 +242,5 @@ def test_other_texts_are_no_k(k: object, message: str) -> None:
 
 
 def test_k_n_needs_an_algorithm_with_k() -> None:
-    with pytest.raises(InvalidInput, match=r"^k = n: only ib-dqn, ib-double-dqn, ib-iqn have it"):
+    with pytest.raises(InvalidInput, match=r"^`k = n`: only ib-dqn, ib-double-dqn, ib-iqn have it"):
         make_plan("CartPole-v1", "dqn", k="n", seeds=1)

@@ -99,7 +99,7 @@ def test_failures(
         valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny)
     fake.fails_at = 10**9
     assert valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny).finished
-    with pytest.raises(InvalidInput, match="log = 'mlflow': write tensorboard or wandb"):
+    with pytest.raises(InvalidInput, match="`log = 'mlflow'`: write tensorboard or wandb"):
         valueshare.train("CartPole-v1", out=tmp_path / "three", log="mlflow", **tiny)
     code, out, err = cli("train", "--env", "CartPole-v1", "--log", "mlflow", "--out", tmp_path / "three")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -179,9 +179,9 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("no training run", (tmp_path, 0, file), {}),
         ("no training run", (tmp_path, 0, there), {}),
         ("none does not exist: give the folder", (tmp_path / "none", 0, file), {}),
-        ("episodes = 0: write a number >= 1", (cartpole, 0, file), {"episodes": 0}),
-        ("epsilon = 2: write a number from 0 to 1", (cartpole, 0, file), {"epsilon": 2}),
-        ("episode_limit = 0: write a number >= 1", (cartpole, 0, file), {"episode_limit": 0}),
+        ("`episodes = 0`: write a number >= 1", (cartpole, 0, file), {"episodes": 0}),
+        ("`epsilon = 2`: write a number from 0 to 1", (cartpole, 0, file), {"epsilon": 2}),
+        ("`episode_limit = 0`: write a number >= 1", (cartpole, 0, file), {"episode_limit": 0}),
         ("no network of its own", (cartpole, 0, file), {"network": nn.Linear}),
     ):
         (tmp_path.parent / "a.mp4").mkdir(exist_ok=True)

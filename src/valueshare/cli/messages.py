@@ -105,12 +105,12 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     name, refusal = _as_name(option), f"{command} has no option {option}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
-        return f"{refusal}: {other_name_advice(name, ours, _as_option)}"
+        return f"{refusal}: {other_name_advice(name, ours)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
     if of_train is not None and command in KEPT:
         return f"a run {KEPT[command]} with its own settings: leave out {option}"
-    advice = other_name_advice(name, None, _as_option)
-    if advice and all(named in options for named in ("--device", *re.findall("--[a-z-]+", advice))):
+    advice = other_name_advice(name, None)
+    if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
@@ -124,9 +124,8 @@ def _as_name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _as_option(name: str, value: str | None = None) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is None else f"{option} {value}"
+def _as_option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _expected_type(kind: Any) -> str:

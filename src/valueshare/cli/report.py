@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.running import set_passive_omp_wait
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
@@ -51,7 +51,7 @@ def report(
 
     folder = None if out is None else persistent_location(out)
     if isinstance(folder, Url):
-        raise InvalidInput(f"{folder} is not a folder: choose another --out")
+        raise InvalidInput(f"{folder} is not a folder: {OTHER_OUT}")
     written = write_report(
         [persistent_location(run) for run in runs],
         folder,

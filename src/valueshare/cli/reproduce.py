@@ -198,11 +198,11 @@ def _reproduce_atari(
 
     launcher = running.launcher
     if running.rate is not None and not 0 < running.rate < math.inf:
-        raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
+        raise InvalidInput(f"`rate = {running.rate:g}`: write agent-steps per second, or leave it out")
     if running.rate is not None and launcher.launcher == "ray":
-        raise InvalidInput("--rate is the speed of one machine: leave it out, on Ray speeds are measured")
+        raise InvalidInput("`rate` is the speed of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 0:
-        raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
+        raise InvalidInput(f"`groups = {running.groups}`: write at least 1, or leave it out")
     study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
     whole = replace(running, launcher=replace(launcher, population_agents=0))  # the plan is split already
     split = {"population_agents": launcher.population_agents or None}

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from valueshare.cli.arguments import exit_with
-from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, InvalidSetting
+from valueshare.errors import OTHER_OUT, CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.printing import print_line
@@ -83,7 +83,7 @@ def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> 
     other = difference(stored, to_config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidSetting(f"{location} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{location} holds a run with other settings ({other}): {OTHER_OUT}")
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 

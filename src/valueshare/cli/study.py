@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
@@ -209,8 +209,8 @@ def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tup
         try:
             lines.append(launch_plan.check())
         except DoesNotFit as error:
-            fewer = ", or a smaller --population-agents" if error.one_fits else ""
-            refusal = refusal or InvalidSetting(f"{error}{fewer}")
+            fewer = ", or a smaller `population_agents`" if error.one_fits else ""
+            refusal = refusal or InvalidInput(f"{error}{fewer}")
             if at_once:
                 raise refusal from error
             lines.append("does not fit")

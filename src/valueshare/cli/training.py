@@ -181,7 +181,7 @@ def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps
 
         folder = shard_folder(persistent_location(run), launcher.selected_shard)
         if options.callback and options.no_callbacks:
-            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
+            raise InvalidInput("`callback` and `no_callbacks` contradict each other: leave one out")
         execution = ExecutionOptions(
             threads=options.threads or None,
             log=options.log,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float
@@ -77,7 +77,7 @@ def agent_table(
     table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
     table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
     if len(set(k_values)) < len(k_values):
-        raise InvalidInput(f"k = {', '.join(map(str, k_values))}: a value is there twice, give each once")
+        raise InvalidInput(f"`k = {', '.join(map(str, k_values))}`: a value is there twice, give each once")
     if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
         raise InvalidInput("an agent is there twice: give each environment, algorithm and value of a setting once")
     return table
@@ -92,16 +92,16 @@ def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[Age
 def check_seeds(count: int) -> None:
     """Refuse more seeds than a run may have, before a list of them is made."""
     if count > MAX_SEEDS:
-        raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
+        raise InvalidInput(f"`seeds = {count:,}`: at most {MAX_SEEDS:,} in one run")
 
 
 def seed_range(first_seed: int, count: int) -> range:
     """`count` seeds from the first one on; refused where one of them is no seed."""
     if first_seed < 0:
-        raise InvalidSetting(f"first_seed = {first_seed}: seeds are whole numbers from 0")
+        raise InvalidInput(f"`first_seed = {first_seed}`: seeds are whole numbers from 0")
     largest = MAX_SEED - count + 1
     if first_seed > largest:
-        raise InvalidSetting(f"first_seed = {first_seed}: write at most {largest}, with {pluralize(count, 'seed')}")
+        raise InvalidInput(f"`first_seed = {first_seed}`: write at most {largest}, with {pluralize(count, 'seed')}")
     return range(first_seed, first_seed + count)
 
 
@@ -131,7 +131,7 @@ def check_table(table: pl.DataFrame) -> None:
 
 def _check_k(k: float) -> None:
     if not (0 <= as_float("k", k) <= MAX_K):
-        raise InvalidInput(f"k = {k}: write a finite number >= 0, at most 1e30")
+        raise InvalidInput(f"`k = {k}`: write a finite number >= 0, at most 1e30")
 
 
 def as_list(value: T | Iterable[T], name: str = "a list") -> list[T]:

@@ -65,12 +65,12 @@ def make_engine(
     settings, size = population.settings, population.size
     asynchronous = prefers_processes(population) if processes is None else processes
     if asynchronous and population.replay_on_host:
-        raise InvalidInput("environments in processes need the replay on the GPU: leave replay_device out")
+        raise InvalidInput("environments in processes need the replay on the GPU: leave `replay_device` out")
     threads = available_cores() if threads is None else threads
     if groups is None:
         groups = asynchronous_groups(size, threads) if asynchronous else 1
     if not 1 <= groups <= size:
-        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the number of agents")
+        raise InvalidInput(f"`groups = {groups}`: write a number from 1 to {size}, the number of agents")
     if compiled:
         # All populations compile the same few functions, and PyTorch keeps eight versions of each:
         # drop those of earlier populations.

@@ -10,7 +10,7 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div, round_up
 from valueshare.setting import Setting, check_settings, setting, settings_of
 
@@ -134,25 +134,25 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.replay_capacity < self.batch_size:
-            raise InvalidSetting(
-                f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
-                f"{self.batch_size}: make the replay at least one batch large"
+            raise InvalidInput(
+                f"`replay_capacity = {self.replay_capacity}` is smaller than `batch_size = "
+                f"{self.batch_size}`: make the replay at least one batch large"
             )
         if self.step_size_steps is not None and self.step_size_schedule == "constant":
-            raise InvalidSetting(
-                f"step_size_steps = {self.step_size_steps} is the length of a linear step size: add "
-                "step_size_schedule linear, or leave it out"
+            raise InvalidInput(
+                f"`step_size_steps = {self.step_size_steps}` is the length of a linear step size: add "
+                "`step_size_schedule = 'linear'`, or leave it out"
             )
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
-            raise InvalidSetting(
-                "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
+            raise InvalidInput(
+                "evaluate by episodes or by timesteps: set one of `eval_episodes` and `eval_timesteps` "
                 "above 0, the other to 0"
             )
         if self.eval_interval % self.checkpoint_interval:
-            raise InvalidSetting(
-                f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
-                f"{self.checkpoint_interval}, and evaluations happen at checkpoints: write checkpoint_interval = "
-                f"{self.eval_interval}, or a divisor of it"
+            raise InvalidInput(
+                f"`eval_interval = {self.eval_interval}` is not a multiple of `checkpoint_interval = "
+                f"{self.checkpoint_interval}`, and evaluations happen at checkpoints: write `checkpoint_interval = "
+                f"{self.eval_interval}`, or a divisor of it"
             )
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
-from valueshare.errors import InvalidInput, InvalidSetting, first_line
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
@@ -102,7 +102,7 @@ def train_population(
         if compiled and is_compiler_error(error):
             names = ", ".join(agents["algorithm"].unique(maintain_order=True))
             problem = f"PyTorch cannot compile {names} here ({first_line(error)})"
-            raise InvalidInput(f"{problem}: train in another folder with --no-compile (compiled=False)") from error
+            raise InvalidInput(f"{problem}: train in another folder with `compile = False`") from error
         raise
     finally:
         # The next population may need all of it.
@@ -211,9 +211,9 @@ def _resume(
 def check_replay_device(replay_device: str | None, device: torch.device) -> None:
     """Refuse a replay on a GPU if training is on a CPU."""
     if replay_device == "cuda" and device.type != "cuda":
-        raise InvalidSetting(
-            "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
-            "--device cuda where there is one"
+        raise InvalidInput(
+            "`replay_device = 'cuda'` needs training on a CUDA device: write cpu or disk, or "
+            "`device = 'cuda'` where there is one"
         )
 
 
@@ -222,11 +222,11 @@ def checked_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
+        raise InvalidInput(f"`device = {device!r}`: write auto, cpu, cuda or cuda:0") from error
     if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
+        raise InvalidInput(f"`device = {device!r}`: there is no such CUDA device here; write cpu")
     if chosen.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
+        raise InvalidInput(f"`device = {device!r}`: write auto, cpu, cuda or cuda:0")
     return chosen
 
 

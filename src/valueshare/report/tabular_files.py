@@ -86,10 +86,10 @@ def _refuse_other_version(folder: Path, values: Mapping[str, Any]) -> None:
         return
     name, version = unknown[0][:60], stored_version(values)
     if version in (None, __version__):
-        raise InvalidInput(f"{folder} is damaged (unknown setting {name}): run its study again with --overwrite")
+        raise InvalidInput(f"{folder} is damaged (unknown setting {name}): run its study again with `overwrite = True`")
     raise InvalidInput(
         f"{folder} was written by another version (valueshare {version}), with the setting {name}: read it with that "
-        "one, or run its study again with --overwrite"
+        "one, or run its study again with `overwrite = True`"
     )
 
 
@@ -139,7 +139,7 @@ def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
 
 def _refuse_code_and_long_sweeps(study: StoredStudy) -> None:
     """Refuse an environment of a module, and norms that take hours: a results folder may come from others."""
-    again = "the `valueshare tabular` command that made it does, given again without --shard"
+    again = "the `valueshare tabular` command that made it does, given again without `shard`"
     for each in study.studies:
         module, colon, _ = each.env.partition(":")
         if colon:
@@ -171,5 +171,5 @@ def _damage_named(folder: Path, shard: bool) -> Iterator[None]:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
         why = one_line(error)
-        way = "run this shard again, --overwrite" if shard else "run its study again with --overwrite"
+        way = "run this shard again with `overwrite = True`" if shard else "run its study again with `overwrite = True`"
         raise InvalidInput(f"{folder} is damaged ({why}): {way}") from error

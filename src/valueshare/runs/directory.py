@@ -162,7 +162,7 @@ def _check_target(target: Path, config: dict[str, Any], *, overwrite: bool) -> N
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
         raise InvalidInput(f"{target} holds something other than results of this kind: {OTHER_OUT}")
     if not overwrite:
-        raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add --overwrite")
+        raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add `overwrite = True`")
 
 
 @contextmanager

@@ -86,10 +86,10 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
     """The episodes of the chosen agents, one row each."""
     episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
     if episodes > MAX_EPISODES:
-        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
+        raise InvalidInput(f"`episodes = {episodes:,}`: write a number <= {MAX_EPISODES:,}")
     if first + episodes > MAX_COUNT:
         most = f"{MAX_COUNT - episodes:,}, with {pluralize(episodes, 'episode')}"
-        raise InvalidInput(f"seeds_from = {first}: write a number <= {most}")
+        raise InvalidInput(f"`seeds_from = {first}`: write a number <= {most}")
     check_episode_options(options.epsilon, options.episode_limit)
     check_network_factory(folder, plan, options.network)
     if options.threads is not None:
@@ -196,7 +196,7 @@ def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None)
     if unknown := sorted(wanted - set(plan.agents["agent"])):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
-        raise InvalidInput("no agents are given: write at least one number, or leave agent out for all")
+        raise InvalidInput("no agents are given: write at least one number, or leave `agent` out for all")
     return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))
 
 

@@ -50,11 +50,11 @@ class ExecutionOptions:
                 "valueshare.LauncherOptions(workers=2)"
             )
         if self.should_stop is not None and not callable(self.should_stop):
-            raise InvalidInput(f"should_stop = {self.should_stop!r}: give a function without arguments")
+            raise InvalidInput(f"`should_stop = {self.should_stop!r}`: give a function without arguments")
         names, targets = [self.log] if isinstance(self.log, str) else list(self.log), get_args(LogTarget)
         for name in names:
             if name not in targets:
-                raise InvalidInput(f"log = {name!r}: write {either(targets)}")
+                raise InvalidInput(f"`log = {name!r}`: write {either(targets)}")
         object.__setattr__(self, "log", tuple(target for target in targets if target in names))
 
     def poll_stop(self) -> bool:
@@ -122,7 +122,7 @@ def check_counts(execution: ExecutionOptions) -> None:
     """Refuse threads and groups that are no positive whole numbers."""
     for name, count in (("threads", execution.threads), ("groups", execution.groups)):
         if count is not None and as_int(name, count) < 1:
-            raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
+            raise InvalidInput(f"`{name} = {count}`: write at least 1, or leave it out")
 
 
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:

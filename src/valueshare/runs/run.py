@@ -95,7 +95,7 @@ class Run:
         scored = self.records.join(candidates, on="agent", how="semi")
         sound = scored.filter(pl.col("diverged_at").is_null().all().over("agent"))
         if sound.is_empty():
-            raise InvalidInput("every agent to choose from diverged: train with a smaller step_size or k")
+            raise InvalidInput("every agent to choose from diverged: train with a smaller `step_size` or `k`")
         return self.agent(by_last_score(sound)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
@@ -154,7 +154,7 @@ class Run:
             copy.pull(lambda name: name in PLAN_FILES)
             known = open_plan(copy.folder).actions
         if env not in known:
-            raise InvalidInput(f"k = 'n': this run has no number of actions of {env} in config.json; write a number")
+            raise InvalidInput(f"`k = 'n'`: this run has no number of actions of {env} in config.json; write a number")
         return known[env]
 
     @contextmanager
@@ -170,14 +170,14 @@ def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.Da
     """The agents whose `column` is `value`; refused if there are none."""
     there = agents[column].unique(maintain_order=True).to_list()
     if value not in there:
-        raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
+        raise InvalidInput(f"`{column} = {value!r}`: write one of {', '.join(map(str, there))}")
     return agents.filter(pl.col(column) == value)
 
 
 def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
     """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
     if isinstance(k, str):
-        raise InvalidInput(f"k = {k!r}: write a number, or 'n'")
+        raise InvalidInput(f"`k = {k!r}`: write a number, or 'n'")
     wanted = {"k": None if k is None else as_float("k", k)}
     if algorithm is None:
         return wanted
@@ -191,7 +191,7 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
         plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
         if name in plain:
             raise InvalidInput(f"{name} has no k = {wanted['k']:g} in this run: write {other}, or k = 0")
-        raise InvalidInput(f"algorithm = {algorithm!r}: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
+        raise InvalidInput(f"`algorithm = {algorithm!r}`: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
     return {"algorithm": name, **wanted}
 
 

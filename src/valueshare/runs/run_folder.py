@@ -27,7 +27,7 @@ import polars as pl
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import OTHER_OUT, InvalidInput, InvalidSetting, one_line
+from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import check_table
 from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
@@ -80,7 +80,7 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     if other is not None:
         steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
         longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
-        raise InvalidSetting(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
     if (folder / LOCK).is_file() and not copied:
         with suppress(PermissionError), lock_run(folder):  # raises `LockHeld` while another process trains it
             pass

@@ -252,7 +252,7 @@ def test_no_cluster_at_the_address(cli: Cli, tmp_path: Path, monkeypatch: pytest
 
 def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
     launcher = ray.RayLauncher(None, LauncherOptions(), [BIG_NODE])
-    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
+    with pytest.raises(InvalidInput, match="a custom network trains in this process only"):
         launcher.check(replace(PLAN, network="my.network"), ExecutionOptions())
     with pytest.raises(InvalidInput, match="write cpu or cuda; Ray chooses the GPU"):
         launcher.check(replace(PLAN, device="cuda:1"), ExecutionOptions())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
-from valueshare.errors import InvalidInput, InvalidSetting, first_line
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
 from valueshare.population.network_check import check_network
@@ -86,19 +86,19 @@ class ProcessLauncher(Launcher):
 
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of the largest populations together, each in its own process."""
-        option = f"workers = {self._workers}"
+        option = f"`workers = {self._workers}`"
         if plan.network is not None:
-            raise InvalidInput(f"{option}: a network of your own trains in this process only; leave it out")
+            raise InvalidInput(f"{option}: a custom network trains in this process only; leave it out")
         if execution.callbacks:
             raise InvalidInput(
                 f"{option}: callbacks are called in the one process that trains; "
-                "write --workers 1 or leave out --callback; resume and extend have --no-callbacks too"
+                "write `workers = 1` or leave out `callback`; resume and extend have `no_callbacks` too"
             )
         device = checked_device(plan.device)
         if device.type != "cpu":
-            raise InvalidSetting(
+            raise InvalidInput(
                 f"{option}: on a GPU one population is one batched program already; leave it out, or write "
-                "device = 'cpu'"
+                "`device = 'cpu'`"
             )
         _check_environments(plan)
         needs = check_needs(plan, execution)
@@ -109,7 +109,7 @@ class ProcessLauncher(Launcher):
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
                 f"{option}: populations side by side need {format_bytes(wanted)} of memory and {format_bytes(free)} "
-                "are free; write fewer, or a smaller population_agents or replay_capacity"
+                "are free; write fewer, or a smaller `population_agents` or `replay_capacity`"
             )
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
@@ -177,5 +177,5 @@ def _check_environments(plan: Plan) -> None:
     if unknown := done.stdout.split():
         raise InvalidInput(
             f"workers do not know {unknown[0]}, which your program registers: put its module before the name, like "
-            f"my_package:{unknown[0]}, or leave out --workers"
+            f"my_package:{unknown[0]}, or leave out `workers`"
         )

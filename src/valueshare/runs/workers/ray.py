@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
@@ -57,9 +57,9 @@ class RayLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidSetting("a network of your own trains in this process only: write launcher = 'local'")
+            raise InvalidInput("a custom network trains in this process only: write `launcher = 'local'`")
         if execution.callbacks:
-            raise InvalidSetting("callbacks are called in the one process that trains: write launcher = 'local'")
+            raise InvalidInput("callbacks are called in the one process that trains: write `launcher = 'local'`")
         device = _device(plan)
         check_replay_device(next((s.replay_device for s in plan.settings.values() if s.replay_device), None), device)
         slot = self._slot(plan)
@@ -71,7 +71,7 @@ class RayLauncher(Launcher):
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
-                f"{format_bytes(int(most))}: write a smaller population_agents or replay_capacity"
+                f"{format_bytes(int(most))}: write a smaller `population_agents` or `replay_capacity`"
             )
         self._host_bytes = wanted
         slots = sum(slot.count_on(node) for node in able)
@@ -222,7 +222,7 @@ class RayLauncher(Launcher):
 def _device(plan: Plan) -> torch.device:
     """cpu or cuda; Ray chooses which GPU."""
     if plan.device not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {plan.device!r}: write cpu or cuda; Ray chooses the GPU")
+        raise InvalidInput(f"`device = {plan.device!r}`: write cpu or cuda; Ray chooses the GPU")
     return torch.device(plan.device)
 
 
