@@ -70,6 +70,11 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
+def without_marks(error: Exception) -> str:
+    """The message without backticks, for a setting that is in a file and so is no option."""
+    return str(error).replace("`", "")
+
+
 def exception_text(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller

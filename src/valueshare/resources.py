@@ -19,8 +19,8 @@ from valueshare.population.engine import asynchronous_groups, prefers_processes_
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
-from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
@@ -104,8 +104,8 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
         each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        cost = f"takes about {speedup.compile_seconds:.0f} s{each}"
-        compiled = Choice(repaid, f"{cost}, and saves {'more' if repaid else 'less'} over {count} agent-steps")
+        cost = f"compile time about {speedup.compile_seconds:.0f} s{each}"
+        compiled = Choice(repaid, f"{cost}, {'' if repaid else 'not '}expected to pay off over {count} agent-steps")
     return Resources(device, workers, compiled)
 
 
@@ -250,7 +250,7 @@ def _has_cuda() -> bool:
 def _hints(plan: Plan) -> list[str]:
     """A note on TensorFloat-32 where it has no effect; settings that change results and would pay here, in one line."""
     if plan.device == "cpu" and any(settings.tf32 for settings in plan.settings.values()):
-        return ["note: --tf32 acts on CUDA devices only, and changes nothing on cpu"]
+        return ["note: --tf32 has no effect on a CPU"]
     if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
         return []
     hints, settings = [], plan.settings.values()

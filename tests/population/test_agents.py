@@ -36,7 +36,7 @@ def test_only_rdq_is_there_once_for_each_beta() -> None:
     assert plain["step_size"].to_list() == [0.1, 0.1, 0.2, 0.2]
     assert plain["beta"].unique().to_list() == [0.3]
     assert table.filter(algorithm="rdq").height == 8
-    with pytest.raises(InvalidInput, match="an agent is there twice"):
+    with pytest.raises(InvalidInput, match="duplicate agents"):
         agent_table("A", "dqn", seeds=[0], agent_settings=[own[0], own[0]])
 
 

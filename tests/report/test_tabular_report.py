@@ -192,7 +192,7 @@ def test_shards_without_their_studies_are_refused(tmp_path: Path, capsys: pytest
         main(["report", str(tmp_path)])
     line = capsys.readouterr().err
     assert (ended.value.code, line.count("\n")) == (2, 1)
-    assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field `studies`)" in line
+    assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field 'studies')" in line
 
 
 @pytest.mark.parametrize("steps", [10**10, 10**30])

@@ -88,7 +88,7 @@ BAD = {
         ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
         "the loss of iqn, ib-iqn is the quantile Huber loss; leave",
     ),
-    "k twice": (["--k", "1", "1"], "a value is there twice"),
+    "k twice": (["--k", "1", "1"], "duplicate value"),
     "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],
@@ -151,7 +151,7 @@ def test_a_gpu_that_is_not_here_is_said_before_other_settings(
         ("a file", "is a file: choose another --out"),
         ("a file/run", "cannot write to a file/run: not a directory"),
         ("full", "full holds something other than results"),
-        (".", "holds the folder you are in"),
+        (".", "contains the current working directory"),
         ("", "'' is not a folder: write its name, like runs/first"),
         ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),
     ],
@@ -223,7 +223,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"epsilon_steps": 2.5}, "`epsilon_steps = 2.5`: write a whole number"),
         ({"reward_scale": "x"}, "`reward_scale = 'x'`: write a number"),
         ({"eval_epsilon": None}, "`eval_epsilon = None`: write a number"),
-        ({"tf32": "yes"}, "tf32 = 'yes': write True or False"),
+        ({"tf32": "yes"}, "`tf32 = 'yes'`: write True or False"),
         ({"env": 5}, "env is given as int: write its name, like 'CartPole-v1'"),
         ({"env": Settled()}, "env is given as Settled: .* registered with Gymnasium first"),
         ({"env": []}, "no env is given"),
@@ -259,7 +259,7 @@ def test_launcher_options_of_another_kind(name: str) -> None:
     [{"ray_address": "10.0.0.1:6379"}, {"ray_gpus": 4}, {"ray_cpus": 2}, {"ray_retries": 0}],
 )
 def test_options_of_ray_without_ray(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=f"^`{next(iter(given))} ` is for a cluster: add `launcher = 'ray'`, or "):
+    with pytest.raises(InvalidInput, match=f"^`{next(iter(given))}` is for a cluster: add `launcher = 'ray'`, or "):
         LauncherOptions(**given)
     LauncherOptions("ray", **given)
 
@@ -292,8 +292,8 @@ def test_a_run_that_never_learns_says_so(
     code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *counts, "--plan")
     assert code == 0
     note = (
-        f"note: CartPole-v1: nothing is learned in {steps} steps; with these --learning-starts and "
-        f"--update-interval the first update is after step {steps}"
+        f"note: CartPole-v1: no updates will run: the first is due after step {steps}, by --learning-starts and "
+        "--update-interval"
     )
     assert (note in out.splitlines()) != learns
 
@@ -332,7 +332,7 @@ def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
 
 def test_other_environments_are_named() -> None:
     there, here = (to_config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
-    assert difference(there, here) == "env is CartPole-v1 there and Acrobot-v1 here"
+    assert difference(there, here) == "`env` is CartPole-v1 in the existing run, Acrobot-v1 in this command"
 
 
 def test_an_environment_is_given_once() -> None:

@@ -144,7 +144,7 @@ def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
     del older["settings"]["Pong"]["delayed_actor"]
     assert difference(older, wanted) is None
     lagging = to_config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
-    assert difference(older, lagging) == "delayed_actor of Pong is false there and true here"
+    assert difference(older, lagging) == "`delayed_actor` of Pong is false in the existing run, true in this command"
 
 
 def test_games_go_by_their_full_names_with_their_protocol() -> None:
@@ -231,7 +231,7 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (["n", "n"], "a value is there twice"),
+        (["n", "n"], "duplicate value"),
         ("m", r"^`k = 'm'`: write a number, or 'n', the number of actions$"),
         ([0, None], r"^`k = None`: write a number, or 'n', the number of actions$"),
     ],

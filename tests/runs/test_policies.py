@@ -99,7 +99,7 @@ def test_agents_that_diverged_are_not_the_best(run: Run) -> None:
     without = run.records.filter((pl.col("step") == 120) & (pl.col("agent") != best))
     assert with_diverged(best).best().number == without.sort("score", "agent", descending=[True, False])["agent"][0]
     assert "finished, 1 agent diverged)" in repr(with_diverged(best))
-    with pytest.raises(InvalidInput, match="every agent to choose from diverged: train with a smaller step_size or k"):
+    with pytest.raises(InvalidInput, match="every agent to choose from diverged: train with a smaller `step_size`"):
         with_diverged(*range(run.agents.height)).best()
 
 

@@ -537,7 +537,7 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
         assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))
     for name in ("settings", "backends", "device", "compile", "agents"):
         file.write_text(json.dumps({key: value for key, value in whole.items() if key != name}))
-        assert f"{file} is damaged (Object missing required field `{name}`)" in refused(cli, folder)
+        assert f"{file} is damaged (Object missing required field '{name}')" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": 3}))
     assert f"{file} is damaged" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"batch_size": "x"}}}))

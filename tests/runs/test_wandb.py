@@ -111,7 +111,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ti
     with pytest.raises(InvalidInput) as refused:
         valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "run", log="wandb", **tiny)
     install = install_command("wandb")
-    assert str(refused.value) == f"Weights & Biases is not installed: {install}, or leave out --log wandb"
+    assert str(refused.value) == f"Weights & Biases is not installed: {install}, or leave out `log = 'wandb'`"
     assert not (tmp_path / "run").exists()
 
 

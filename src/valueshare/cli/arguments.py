@@ -28,7 +28,7 @@ Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if t
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
 Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
 AutoCompile = Annotated[
-    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; left out: only if the run is long enough.")
+    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; default: only if the run is long enough.")
 ]
 Tf32 = Annotated[bool, _execution(negative="--no-tf32", help=SETTINGS["tf32"].help)]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
@@ -78,7 +78,7 @@ def as_option(declared: Setting) -> Any:
 def _default(declared: Setting) -> str | bool:
     """The value of a setting that is left out, where the help does not say it."""
     generic = GENERIC[declared.name]
-    if generic is None or "left out" in declared.help:
+    if generic is None or "default: " in declared.help:
         return False
     words = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
     return f"preset, else {words}"

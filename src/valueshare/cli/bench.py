@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from valueshare.benchmarks.atari_options import AtariBench
 from valueshare.cli.arguments import Compile, Device, Tf32, Threads
-from valueshare.cli.running import require_training
+from valueshare.cli.run_and_report import require_training
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 

@@ -43,19 +43,19 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
                 count = argument.token_count()[0]
                 return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
             if name == "--env" and unused and not unused[0].startswith("-"):
-                return f"--env is missing: write --env {shlex.quote(unused[0])}"
+                return f"missing required argument --env: write --env {shlex.quote(unused[0])}"
             for word in unused:
                 option = word.partition("=")[0].replace("_", "-")
                 if option.startswith("--") and option not in options:
-                    return f"{name} is missing, and {_no_option(command, option, options)}"
-            return f"{name} is missing: write it, like {EXAMPLES[name]}; valueshare {command} --help says what it is"
+                    return f"missing required argument {name}, and {_no_option(command, option, options)}"
+            return f"missing required argument {name}, for example {EXAMPLES[name]}; see valueshare {command} --help"
         case cyclopts.CoercionError(msg=str() as text):
             return text
         case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
-            return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"
+            return f"{argument.name}: invalid value{value}: write {_expected_type(error.target_type)}"
         case cyclopts.UnusedCliTokensError():
-            return f"{command} takes no {unused[0]!r}: {_without(command, unused[0], error, options)}"
+            return f"{command}: unexpected argument {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
     return one_line(error)
 
@@ -65,7 +65,7 @@ def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str
     if error.app is None or isinstance(error, cyclopts.UnknownCommandError):
         return []
     arguments = error.app.assemble_argument_collection()
-    return [name for one in arguments if not (valued and _is_switch(one)) for name in one.names]
+    return [name for argument in arguments if not (valued and _is_switch(argument)) for name in argument.names]
 
 
 def _is_switch(argument: cyclopts.Argument) -> bool:
@@ -77,8 +77,8 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
     """What to write instead of a word too many: a switch takes none, and most options take one."""
     words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
     is_value = [before in valued for before in ["", *words]]
-    place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
-    before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
+    index = max((i for i, given in enumerate(words) if given == word and not is_value[i]), default=0)
+    before, earlier = (words[index - back] if index >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
@@ -94,7 +94,7 @@ def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> st
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
     near = suggestion(" ".join(words[:2]), known, 1) or suggestion(words[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
-    return f"there is no command {f'{group} {words[0]}'.strip()!r}: {hint}"
+    return f"unknown command {f'{group} {words[0]}'.strip()!r}: {hint}"
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
-from valueshare.cli.running import set_passive_omp_wait
+from valueshare.cli.run_and_report import set_passive_omp_wait
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.storage.locations import Location, Url
@@ -42,9 +42,9 @@ def report(
     Args:
         runs: Run folders or URLs, or results of other programs; several are combined, or compared if they have the
             same agents.
-        out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or a URL.
-        figures: Names of figures; left out: all for which there are results.
-        compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.
+        out: Folder for figures and tables; default: RUN/report, or ./report for several runs or a URL.
+        figures: Names of figures; default: all for which there are results.
+        compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); default: each with its baseline.
         resamples: Bootstrap resamples; fewer are faster but less precise.
     """
     from valueshare.report.write import write_report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import AutoCompile, Device, K, LauncherArguments, Out, Tf32, Threads
-from valueshare.cli.running import require_training
+from valueshare.cli.run_and_report import require_training
 from valueshare.cli.study import StudyExecution, reproduce
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
@@ -24,11 +24,11 @@ class StudyArguments:
     """Options of LunarLander and MinAtar studies, besides their scale."""
 
     seeds: Annotated[int | None, in_group("algorithm")] = None
-    """Number of seeds, which is the number of agents per combination; left out: that of the scale."""
+    """Number of seeds, which is the number of agents per combination; default: that of the scale."""
     eval_episodes: Annotated[int | None, in_group("evaluation")] = None
-    """Episodes per evaluation of one agent; left out: that of the scale."""
+    """Episodes per evaluation of one agent; default: that of the scale."""
     out: Out = None
-    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
+    """Folder of run, figures and report; default: results/STUDY-SCALE."""
     device: Device = "auto"
     compile: AutoCompile = None
     tf32: Tf32 = False
@@ -75,7 +75,7 @@ def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", argument
 def lunarlander_step_size(
     *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
-    """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
+    """Additional study (not in the paper): k with its step size, as a map, and how to choose both.
 
     Step sizes are chosen on half of the seeds and scored on the other half. To resume a stopped run, give the same
     command again.
@@ -88,7 +88,7 @@ def lunarlander_step_size(
 
 
 def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT) -> None:
-    """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
+    """Additional study (not in the paper): LunarLander's continuous engines in 9, 49 and 225 bins.
 
     DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
     the other half. To resume a stopped run, give the same command again.
@@ -116,20 +116,20 @@ def minatar(
     steps: Annotated[int | None, in_group("environment")] = None,
     arguments: Arguments = DEFAULT,
 ) -> None:
-    """Our own study beside the paper's: its agents and Double DQN on the five games of MinAtar.
+    """Additional study (not in the paper): the paper's agents and Double DQN on the five games of MinAtar.
 
     DQN, Double DQN, Dueling DQN, IB-DQN(1), IB-DQN(n), RDQ, IQN and IB-IQN(n), with settings of the literature. To
     resume a stopped run, give the same command again.
 
     Args:
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
-        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, at scale smoke
+        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; default: all, at scale smoke
             Breakout and SpaceInvaders.
-        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; left out: all.
-        step_size: Step sizes (learning rates), each with every algorithm; left out: for each algorithm the one that was
+        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; default: all.
+        step_size: Step sizes (learning rates), each with every algorithm; default: for each algorithm the one that was
             chosen on other seeds.
         first_seed: First of the seeds; the others follow it. Choose step sizes on seeds that you do not report.
-        steps: Environment steps per agent; left out: that of the scale.
+        steps: Environment steps per agent; default: that of the scale.
     """
     require_training()
     from valueshare.experiments.minatar import minatar_study
@@ -153,9 +153,9 @@ def atari57(
     To resume a stopped study, give the same command again.
 
     Args:
-        algorithm: Algorithms to compare; left out: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
+        algorithm: Algorithms to compare; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
             and ib-iqn.
-        k: How strongly actions share value, in the ib- algorithms; n: the number of actions; left out: n, for ib-dqn at
+        k: How strongly actions share value, in the ib- algorithms; n: the number of actions; default: n, for ib-dqn at
             the paper's scale also 1.
     """
     _reproduce_atari("atari57", study, running, algorithm=algorithm, k=k)
@@ -165,7 +165,7 @@ def atari_sensitivity(*, k: K = (), study: AtariArguments = ATARI, running: Exec
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        k: How strongly actions share value; n: the number of actions; left out: 0, 1, 32, 64, ..., 1024, fewer at the
+        k: How strongly actions share value; n: the number of actions; default: 0, 1, 32, 64, ..., 1024, fewer at the
             smaller scales.
     """
     _reproduce_atari("atari-sensitivity", study, running, k=k)
@@ -185,7 +185,7 @@ def atari_rdq_beta(
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
-        beta: Weights of the penalty; left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
+        beta: Weights of the penalty; default: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
     _reproduce_atari("atari-rdq-beta", study, running, beta=beta)
 

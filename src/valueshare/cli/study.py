@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
+from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
@@ -24,7 +24,7 @@ from valueshare.text import pluralize
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
     from valueshare.resources import LaunchPlan
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
@@ -33,11 +33,11 @@ class StudyExecution:
     """Options of running a study; none of them changes an agent's random numbers."""
 
     out: Out = None
-    """Folder of runs and report; left out: results/STUDY-SCALE."""
+    """Folder of runs and report; default: results/STUDY-SCALE."""
     plan: bool = False
     """Print agents, populations, memory and hours, without running anything."""
     rate: float | None = None
-    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
+    """Agent-steps per second, to estimate the hours; default: measured for a few seconds."""
     threads: Threads = 0
     groups: AgentGroups = 0
     launcher: LauncherArguments = LOCAL
@@ -62,7 +62,7 @@ def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any
     from valueshare import starting
     from valueshare.report.write import write_report
     from valueshare.result_files import TRUSTED_LIMIT
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = running.launcher

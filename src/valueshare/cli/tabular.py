@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import K, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.running import command_line
+from valueshare.cli.run_and_report import command_line
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.experiments.studies import (
     ActionsScale,
@@ -44,7 +44,7 @@ class SweepLauncher:
     ray_retries: int = 3
     """How many times a task is run again after its worker is lost."""
     shard: str = ""
-    """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
+    """Shard of the grid to run, 1/N to N/N, in its own folder; default: the whole grid."""
 
 
 LOCAL_SWEEP = SweepLauncher()
@@ -69,7 +69,7 @@ def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: Swe
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld, or results/gridworld-smoke.
+        out: Folder for records and report; default: results/gridworld, or results/gridworld-smoke.
     """
     _reproduce("gridworld", scale, gridworld_studies(scale), out, running)
 
@@ -77,11 +77,11 @@ def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: Swe
 def reproduce_gridworld_actions(
     *, scale: ActionsScale = "full", out: Out = None, running: SweepArguments = HERE
 ) -> None:
-    """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
+    """Additional study (not in the paper): the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
     Args:
         scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld-actions, or results/gridworld-actions-smoke.
+        out: Folder for records and report; default: results/gridworld-actions, or results/gridworld-actions-smoke.
     """
     _reproduce("gridworld-actions", scale, gridworld_actions_studies(scale), out, running)
 
@@ -106,7 +106,7 @@ def tabular(
     Args:
         k: How strongly actions share value; n: the number of actions, copies included; 0: not at all. The others are
             compared with the smallest.
-        out: Folder for records and report; left out: results/ENVIRONMENT-ALGORITHM.
+        out: Folder for records and report; default: results/ENVIRONMENT-ALGORITHM.
     """
     study = replace(study, k=_as_numbers(k, study))
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")

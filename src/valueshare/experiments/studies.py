@@ -59,7 +59,7 @@ class TabularStudy:
     steps: Annotated[int, in_group("environment")] = 5_000
     """Environment steps per run."""
     regimes: Annotated[tuple[int, ...], in_group("evaluation")] = ()
-    """Steps at which the runs are compared; left out: after 1/10, 1/5, 1/2 and all of the steps."""
+    """Steps at which the runs are compared; default: after 1/10, 1/5, 1/2 and all of the steps."""
     epsilon: Annotated[float, in_group("exploration")] = 0.1
     """Probability of a random action."""
     step_size_power: Annotated[float, in_group("optimiser")] = 0.0

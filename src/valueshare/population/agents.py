@@ -53,7 +53,7 @@ def agent_table(
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(seeds).most_common(1)
     if times > 1:
-        raise InvalidInput(f"seed {repeated} is given twice: give each once")
+        raise InvalidInput(f"seed {repeated} is given twice: give each seed once")
     for seed in (min(seeds), max(seeds)):
         if not -(2**63) <= seed < 2**63:
             raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
@@ -71,15 +71,15 @@ def agent_table(
         for value in (k_values if algorithm_named(a).uses_k else [0.0])
         for settings in _distinct(all_settings, a)
     ]
-    check_agents(len(groups) * len(seeds))
+    check_agent_count(len(groups) * len(seeds))
     columns = {name: kind for name, kind in SCHEMA.items() if name not in ("agent", "seed")}
     numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
     table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
     table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
     if len(set(k_values)) < len(k_values):
-        raise InvalidInput(f"`k = {', '.join(map(str, k_values))}`: a value is there twice, give each once")
+        raise InvalidInput(f"`k = {', '.join(map(str, k_values))}`: duplicate value")
     if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
-        raise InvalidInput("an agent is there twice: give each environment, algorithm and value of a setting once")
+        raise InvalidInput("duplicate agents: give each environment, algorithm and value of a setting once")
     return table
 
 
@@ -105,7 +105,7 @@ def seed_range(first_seed: int, count: int) -> range:
     return range(first_seed, first_seed + count)
 
 
-def check_agents(count: int) -> None:
+def check_agent_count(count: int) -> None:
     """Refuse a table of more agents than any machine trains, before it is made."""
     if count > MAX_AGENTS:
         raise InvalidInput(f"{count:,} agents: at most {MAX_AGENTS:,} in one table; give fewer seeds or values")

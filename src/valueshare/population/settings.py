@@ -4,7 +4,8 @@
 agent has of its own. Nothing heavy is imported here: the command line reads it at its start.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from inspect import Parameter, signature
@@ -42,7 +43,7 @@ class AgentSettings:
         1.0, "Epsilon, the probability of a random action, at the first step.", minimum=0, maximum=1
     )
     epsilon_end: float = _exploration(0.05, "Epsilon after --epsilon-steps steps, to the end.", minimum=0, maximum=1)
-    epsilon_steps: int = _exploration(10_000, "Environment steps over which epsilon falls linearly.", minimum=0)
+    epsilon_steps: int = _exploration(10_000, "Environment steps over which epsilon is annealed linearly.", minimum=0)
     beta: float = _algorithm(1e-3, "RDQ: weight of the penalty.", minimum=0)
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class TrainingSettings:
 
     steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
-        10_000, "Environment steps between checkpoints, a divisor of --eval-interval; left out: the same.", minimum=1
+        10_000, "Environment steps between checkpoints; must divide --eval-interval (default: equal).", minimum=1
     )
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)
@@ -77,10 +78,10 @@ class TrainingSettings:
     )
 
     batch_size: int = _replay(64, "Transitions per gradient update of one agent.", minimum=1)
-    replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
+    replay_capacity: int = _replay(100_000, "Replay capacity per agent, in transitions.", minimum=1)
     learning_starts: int = _replay(1_000, "Environment steps before the first update.", minimum=1)
     replay_device: ReplayDevice | None = _replay(  # noqa: RUF009 (a field, like the others)
-        None, "Memory that holds the replay; left out: that of the training device."
+        None, "Where the replay is stored (default: the training device)."
     )
 
     update_interval: int = _optimiser(4, "Environment steps between updates.", minimum=1)
@@ -94,17 +95,17 @@ class TrainingSettings:
         False, "Act with the weights from before the last update, so that acting never waits for learning."
     )
     loss: Literal["half-squared", "huber"] = _optimiser(
-        "half-squared", "Loss of the temporal-difference error: its half square, or the Huber loss, linear above 1."
+        "half-squared", "Loss of the temporal-difference error: half squared error, or the Huber loss (linear above 1)."
     )
     reduction: Literal["mean", "sum"] = _optimiser("mean", "Mean or sum of the losses of a batch.")
     optimizer: Literal["adam", "rmsprop"] = _optimiser(
         "adam", "Optimiser; RMSprop is centred, with its epsilon inside the square root."
     )
     step_size_schedule: Literal["constant", "linear"] = _optimiser(
-        "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
+        "constant", "Step size over training: constant, or annealed linearly to 0 at the last step."
     )
     step_size_steps: int | None = _optimiser(
-        None, "Environment steps over which a linear step size falls to 0; left out: all.", minimum=1
+        None, "Environment steps over which a linear step size is annealed to 0 (default: all).", minimum=1
     )
     adam_betas: tuple[float, float] = _optimiser((0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1)
     rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
@@ -114,16 +115,16 @@ class TrainingSettings:
     quantiles: int = _algorithm(64, "IQN: quantile samples per state, online network.", minimum=1)
     target_quantiles: int = _algorithm(64, "IQN: quantile samples per state, target network.", minimum=1)
     acting_quantiles: int = _algorithm(32, "IQN: quantile samples per state when acting.", minimum=1)
-    kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=MIN_KAPPA)
+    kappa: float = _algorithm(1.0, "IQN: Huber threshold (the loss is quadratic up to it).", minimum=MIN_KAPPA)
 
     eval_interval: int = _evaluation(10_000, "Environment steps between evaluations.", minimum=1)
     eval_episodes: int = _evaluation(10, "Episodes per evaluation of one agent.", minimum=0)
     eval_timesteps: int = _evaluation(
         0, "Environment steps per evaluation of one agent, instead of --eval-episodes.", minimum=0
     )
-    eval_envs: int = _evaluation(10, "Environments per agent that evaluate in parallel.", minimum=1)
+    eval_envs: int = _evaluation(10, "Parallel evaluation environments per agent.", minimum=1)
     eval_episode_limit: int | None = _evaluation(
-        None, "Most steps per evaluation episode; left out: the environment's own limit.", minimum=1
+        None, "Maximum steps per evaluation episode; default: the environment's own limit.", minimum=1
     )
     eval_epsilon: float = _evaluation(
         0.0, "Epsilon, the probability of a random action, in evaluation.", minimum=0, maximum=1
@@ -216,6 +217,21 @@ GENERIC: dict[str, Any] = asdict(GENERIC_SETTINGS) | asdict(GENERIC_AGENT_SETTIN
 OPTIMIZER_SETTINGS = {"adam_betas": "adam", "rmsprop_decay": "rmsprop"}  # and the one optimiser that reads each
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
+
+
+ABSENT = "absent"  # in place of a value that is not stored, or not wanted
+
+
+def comparable(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings that change numbers; one that an older version did not store has its default."""
+    complete = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
+    return {name: value for name, value in complete.items() if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
+
+
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The stored and the wanted value of what is not equal in both, by name."""
+    pairs = {name: (stored.get(name, ABSENT), wanted.get(name, ABSENT)) for name in {**wanted, **stored}}
+    return {name: (before, now) for name, (before, now) in pairs.items() if before != now}
 
 
 class _Preset:

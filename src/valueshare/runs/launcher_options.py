@@ -35,7 +35,7 @@ class LauncherOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: Annotated[int, in_group("execution")] = 0
-    """Worker processes on a CPU, which share the agents; 0: one per core, and one for a short run or on CUDA."""
+    """CPU worker processes (0: one per core; default: 1 for short runs and on CUDA)."""
     ray_address: str = "auto"
     """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
     ray_cpus: int = 0
@@ -45,9 +45,9 @@ class LauncherOptions:
     ray_retries: int = 3
     """How many times a population is resumed from its last checkpoint after its worker is lost."""
     population_agents: Annotated[int, in_group("execution")] = 0
-    """Most agents per population; 0: all that can share one, on Ray all that fit into memory, in Atari studies 16."""
+    """Maximum agents per population (0: all that can share one; on Ray that fit into memory; in Atari studies 16)."""
     shard: str = ""
-    """Shard of the table of agents to run, 1/N to N/N, in its own folder; left out: the whole table."""
+    """Shard of the table of agents to run, 1/N to N/N, in its own folder; default: the whole table."""
 
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):

@@ -17,7 +17,7 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
-from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents, seed_range
+from valueshare.population.agents import agent_table, as_list, check_agent_count, check_seeds, concat_agents, seed_range
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
@@ -162,7 +162,7 @@ def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSetting
     for name, candidates in zip(names, values, strict=True):
         if not candidates:
             raise InvalidInput(f"no `{name}` is given: write at least one number, or leave it out")
-    check_agents(math.prod(len(candidates) for candidates in values))
+    check_agent_count(math.prod(len(candidates) for candidates in values))
     return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
@@ -173,7 +173,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
         raise InvalidInput(f"no {kind} is given: write at least one name")
     for name in names:
         if not isinstance(name, str):
-            hint = "; one of your own is registered with Gymnasium first" if kind == "env" else ""
+            hint = "; register a custom environment with Gymnasium first" if kind == "env" else ""
             example = {"env": "CartPole-v1", "algorithm": "ib-dqn"}[kind]
             raise InvalidInput(f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}")
     return names

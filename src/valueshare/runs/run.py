@@ -20,7 +20,7 @@ from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.evaluation_file import fetch_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
-from valueshare.runs.storage.copies import reading_copies, working_copy
+from valueshare.runs.storage.copies import open_storage, reading_copies
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
@@ -58,13 +58,13 @@ class Run:
         return "\n".join([f"{head}; {LAST_SCORE}:", *lines, *more])
 
     def weights(self, agent: int) -> dict[str, Tensor]:
-        """The state dictionary of one agent's network, as of the last finished phase."""
+        """The state dictionary of one agent's network, as of the last checkpoint."""
         agent = as_int("agent", agent)
         with self._folder_with_weights(agent) as folder:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
-        """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
+        """A trained agent as a policy, as of the last checkpoint; `network` is the run's own factory, if any."""
         agent = as_int("agent", agent)
         with self._folder_with_weights(agent) as folder:
             return read_policy(folder, agent, network)
@@ -126,7 +126,7 @@ class Run:
         """Let trained agents play more episodes: one row per agent and episode, kept in `evaluations.parquet` too.
 
         Environment seeds are `seeds_from`, `seeds_from` + 1, ..., the same for all agents. They are not those of
-        training. The weights are those of the last finished phase. `epsilon` and `episode_limit` are those of the run's
+        training. The weights are those of the last checkpoint. `epsilon` and `episode_limit` are those of the run's
         own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
         """
         options = EvaluationOptions(
@@ -145,14 +145,14 @@ class Run:
     @property
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
-        with working_copy(self.folder) as copy:
-            return fetch_evaluations(copy, self.agents)
+        with open_storage(self.folder) as storage:
+            return fetch_evaluations(storage, self.agents)
 
     def _actions(self, env: str) -> int:
         """The number of actions of an environment, as the run's configuration has it."""
-        with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in PLAN_FILES)
-            known = open_plan(copy.folder).actions
+        with open_storage(self.folder) as storage:
+            storage.pull(lambda name: name in PLAN_FILES)
+            known = open_plan(storage.folder).actions
         if env not in known:
             raise InvalidInput(f"`k = 'n'`: this run has no number of actions of {env} in config.json; write a number")
         return known[env]
@@ -160,10 +160,10 @@ class Run:
     @contextmanager
     def _folder_with_weights(self, agent: int) -> Iterator[Path]:
         """A folder with what reading one agent needs."""
-        with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in PLAN_FILES)
-            copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
-            yield copy.folder
+        with open_storage(self.folder) as storage:
+            storage.pull(lambda name: name in PLAN_FILES)
+            storage.pull_weights(population_of(open_plan(storage.folder), agent, self.folder).name)
+            yield storage.folder
 
 
 def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:

@@ -15,8 +15,8 @@ from valueshare import resources, starting
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import balance
 from valueshare.runs.workers import local

@@ -24,8 +24,8 @@ from valueshare.population import memory
 from valueshare.population.phase import records_schema
 from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs import locks
-from valueshare.runs.execution import ExecutionOptions, ProgressHooks
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, ProgressHooks
 from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import ProgressFile, reset_progress
 from valueshare.runs.workers import cluster, ray, tasks

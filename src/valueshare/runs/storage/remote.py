@@ -56,7 +56,7 @@ def is_manifest(name: str) -> bool:
     return _MANIFEST.fullmatch(name) is not None
 
 
-class Copy:
+class RunStorage:
     """A folder, and the files of it that the store at a URL has; without a URL, the folder alone."""
 
     def __init__(self, folder: Path, url: Url | None) -> None:

@@ -18,12 +18,12 @@ from valueshare.population import memory
 from valueshare.population.network_check import check_network
 from valueshare.population.train import checked_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balance, estimated_cost, longest_first
-from valueshare.runs.storage.copies import finished_phases
+from valueshare.runs.storage.copies import checkpoint_status
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
 from valueshare.text import pluralize, resume_command
@@ -70,8 +70,8 @@ class LocalLauncher(Launcher):
                 if not is_out_of_memory(error):
                     raise
                 raise InvalidInput(
-                    f"memory ran out (planned: {self._memory}): {first_line(error)}; {finished_phases(folder)}: "
-                    f"free some, then {resume_command(folder)}"
+                    f"out of memory (planned: {self._memory}): {first_line(error)}; {checkpoint_status(folder)}: "
+                    f"free memory, then {resume_command(folder)}"
                 ) from error
             hooks.on_end(name, Outcome(finished))
             if not finished:

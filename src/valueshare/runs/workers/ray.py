@@ -20,12 +20,12 @@ from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.storage.remote import Copy, is_metadata
+from valueshare.runs.storage.remote import RunStorage, is_metadata
 from valueshare.runs.workers import cluster, worker
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
 from valueshare.schema import Progress
@@ -149,11 +149,11 @@ class RayLauncher(Launcher):
             tasks[placed.remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in specs}
         progress, noted = dict(before), dict.fromkeys(specs, 0)
-        copy = Copy(folder, url)
+        storage = RunStorage(folder, url)
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
-                copy.pull_progress(at_once=bool(done))
+                storage.pull_progress(at_once=bool(done))
                 for name in tasks.values():
                     progress[name] = relay_progress(folder, specs[name], progress[name], hooks)
                     lost = progress[name].attempts - before[name].attempts - 1
@@ -169,7 +169,7 @@ class RayLauncher(Launcher):
                 ray.cancel(ref, force=True)
             if tasks:
                 ray.wait(list(tasks), num_returns=len(tasks), timeout=END_SECONDS)
-        copy.pull(is_metadata)
+        storage.pull(is_metadata)
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         spent = sum(read_progress(folder, name).seconds for name in plan.populations)

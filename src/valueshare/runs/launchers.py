@@ -128,7 +128,7 @@ def check_counts(execution: ExecutionOptions) -> None:
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
+    Populations that differ in names and numbers of agents alone need the same per agent. Of a custom network only
     shapes are known here; `check_network` runs it once memory is checked.
     """
     check_counts(execution)

@@ -18,7 +18,7 @@ from valueshare.signals import Stopped, StopRequest, exit_during_import
 from valueshare.text import option_words, pluralize, resume_command
 
 if TYPE_CHECKING:
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
 
@@ -39,7 +39,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     A run that ends early ends the command, with an exit code of its own where it can be resumed. A study is resumed by
     its own command, which writes its report too.
     """
-    from valueshare.runs.storage.copies import finished_phases
+    from valueshare.runs.storage.copies import checkpoint_status
 
     advice = "resume with the same command again" if in_study else f"resume with: {resume_command(folder)}"
     try:
@@ -48,7 +48,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         run = None
     except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
+            exit_with(f"{error}; {checkpoint_status(folder)}; fix it, then {advice}", FAILED)
         run = None
     except OSError as error:
         if not _run_exists(folder):
@@ -64,7 +64,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         if not _run_exists(folder):
             exit_with("stopped; nothing was written", stop.exit_code)
         # Without a signal, somebody else has ended it.
-        exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {checkpoint_status(folder)}; {advice}", stop.exit_code or FAILED)
     from valueshare.runs.variants import summary
 
     print_line(*summary(run.agents, run.records), f"records: {run.folder / 'records'}")
