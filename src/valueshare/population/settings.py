@@ -37,7 +37,7 @@ _execution = partial(setting, group="execution")
 class AgentSettings:
     """Settings of one agent, besides its environment, algorithm, k and seed."""
 
-    step_size: float = _optimiser(1e-3, "Step size (learning rate).", above=0)
+    step_size: float = _optimiser(5e-4, "Step size (learning rate).", above=0)
     discount: float = _algorithm(0.99, "Discount factor.", minimum=0, maximum=1)
     epsilon_start: float = _exploration(
         1.0, "Epsilon, the probability of a random action, at the first step.", minimum=0, maximum=1
@@ -55,8 +55,7 @@ class TrainingSettings:
     """Settings that all agents of a population share.
 
     A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the number of steps of each of
-    them. A run has the values of its preset (`GENERIC_SETTINGS` below, `presets.py`), not these defaults, which are the
-    paper's where a loss, an initialization and an optimiser are concerned.
+    them. The defaults are the generic preset, of environments without one of their own (`presets.py`).
     """
 
     steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
@@ -66,7 +65,7 @@ class TrainingSettings:
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)
     initialization: Literal["paper", "pytorch"] = _algorithm(
-        "paper", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
+        "pytorch", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
     )
     observation_scale: float = _environment(1.0, "Factor by which observations are multiplied.", above=0)
     reward_scale: float = _environment(
@@ -95,7 +94,7 @@ class TrainingSettings:
         False, "Act with the weights from before the last update, so that acting never waits for learning."
     )
     loss: Literal["half-squared", "huber"] = _optimiser(
-        "half-squared", "Loss of the temporal-difference error: half squared error, or the Huber loss (linear above 1)."
+        "huber", "Loss of the temporal-difference error: half squared error, or the Huber loss (linear above 1)."
     )
     reduction: Literal["mean", "sum"] = _optimiser("mean", "Mean or sum of the losses of a batch.")
     optimizer: Literal["adam", "rmsprop"] = _optimiser(
@@ -210,10 +209,7 @@ class TrainingSettings:
         return cls(**values)
 
 
-# The values of the generic preset, for environments without one of their own; images have a few others.
-GENERIC_SETTINGS = TrainingSettings(loss="huber", initialization="pytorch")
-GENERIC_AGENT_SETTINGS = AgentSettings(step_size=5e-4)
-GENERIC: dict[str, Any] = asdict(GENERIC_SETTINGS) | asdict(GENERIC_AGENT_SETTINGS)
+GENERIC: dict[str, Any] = asdict(TrainingSettings()) | asdict(AgentSettings())  # the generic preset
 OPTIMIZER_SETTINGS = {"adam_betas": "adam", "rmsprop_decay": "rmsprop"}  # and the one optimiser that reads each
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
