@@ -20,7 +20,7 @@ from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions, Launcher, check_counts
+from valueshare.runs.launchers import ExecutionOptions, Launcher
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
@@ -200,7 +200,6 @@ def _required_workers(plan: Plan, execution: ExecutionOptions, location: Locatio
 
 def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) -> list[str]:
     """The threads that step environments, and the groups of agents, with reasons; only where there are any."""
-    check_counts(execution)
     specs, cores = plan.populations.values(), available_cores()
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)

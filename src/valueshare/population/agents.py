@@ -15,7 +15,7 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
-from valueshare.setting import as_float
+from valueshare.setting import as_float, as_int
 from valueshare.text import pluralize
 
 T = TypeVar("T")
@@ -48,15 +48,7 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; of a setting that an
     algorithm does not read, like beta, it has the first value.
     """
-    seeds = as_list(seeds, "seeds")
-    if not seeds:
-        raise InvalidInput("no seeds: give at least 1")
-    ((repeated, times),) = Counter(seeds).most_common(1)
-    if times > 1:
-        raise InvalidInput(f"seed {repeated} is given twice: give each seed once")
-    for seed in (min(seeds), max(seeds)):
-        if not -(2**63) <= seed < 2**63:
-            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
+    seeds = seed_list(seeds)
     k_values = as_list(k)
     if not k_values:
         raise InvalidInput("no k is given: write at least one number")
@@ -89,20 +81,34 @@ def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[Age
     return list(dict.fromkeys(replace(settings, **first) for settings in all_settings))
 
 
-def check_seeds(count: int) -> None:
-    """Refuse more seeds than a run may have, before a list of them is made."""
-    if count > MAX_SEEDS:
-        raise InvalidInput(f"`seeds = {count:,}`: at most {MAX_SEEDS:,} in one run")
-
-
-def seed_range(first_seed: int, count: int) -> range:
-    """`count` seeds from the first one on; refused where one of them is no seed."""
-    if first_seed < 0:
-        raise InvalidInput(f"`first_seed = {first_seed}`: seeds are whole numbers from 0")
-    largest = MAX_SEED - count + 1
-    if first_seed > largest:
-        raise InvalidInput(f"`first_seed = {first_seed}`: write at most {largest}, with {pluralize(count, 'seed')}")
-    return range(first_seed, first_seed + count)
+def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
+    """The seeds of agents, given as how many, from the first one on, or as a list."""
+    first_seed = as_int("first_seed", first_seed)
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        count = as_int("seeds", seeds)
+        if count < 1:
+            raise InvalidInput(f"`seeds = {count}`: write how many, at least 1")
+        if count > MAX_SEEDS:
+            raise InvalidInput(f"`seeds = {count:,}`: at most {MAX_SEEDS:,} in one run")
+        if first_seed < 0:
+            raise InvalidInput(f"`first_seed = {first_seed}`: seeds are whole numbers from 0")
+        largest = MAX_SEED - count + 1
+        if first_seed > largest:
+            raise InvalidInput(f"`first_seed = {first_seed}`: write at most {largest}, with {pluralize(count, 'seed')}")
+        return list(range(first_seed, first_seed + count))
+    if first_seed:
+        raise InvalidInput("`first_seed` cannot be combined with a list of `seeds`")
+    given: list[int] = as_list(seeds, "seeds")
+    numbers = [as_int("seeds", number) for number in given]  # NumPy's too
+    if not numbers:
+        raise InvalidInput("no seeds: give at least 1")
+    ((repeated, times),) = Counter(numbers).most_common(1)
+    if times > 1:
+        raise InvalidInput(f"seed {repeated} is given twice: give each seed once")
+    for seed in (min(numbers), max(numbers)):
+        if not -(2**63) <= seed < 2**63:
+            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
+    return numbers
 
 
 def check_agent_count(count: int) -> None:

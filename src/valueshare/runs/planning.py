@@ -17,14 +17,13 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
-from valueshare.population.agents import agent_table, as_list, check_agent_count, check_seeds, concat_agents, seed_range
+from valueshare.population.agents import agent_table, as_list, check_agent_count, concat_agents, seed_list
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
-from valueshare.setting import as_int
 from valueshare.text import algorithm_name
 
 
@@ -59,24 +58,14 @@ def make_plan(
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
     _refuse_unread_settings(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)
-    first_seed = as_int("first_seed", first_seed)
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        seeds = as_int("seeds", seeds)
-        if seeds < 1:
-            raise InvalidInput(f"`seeds = {seeds}`: write how many, at least 1")
-        check_seeds(seeds)
-        seeds = seed_range(first_seed, seeds)
-    elif first_seed:
-        raise InvalidInput("`first_seed` cannot be combined with a list of `seeds`")
-    numbers: list[Any] = as_list(seeds, "seeds")
-    seeds = [as_int("seeds", number) for number in numbers]  # NumPy's too
+    seeds = seed_list(seeds, first_seed)
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
         raise InvalidInput(f"`env = {', '.join(envs)}`: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
-    _refuse_unread_optimizer_settings({each.optimizer for each in shared.values()}, settings)
+    _refuse_unread_optimizer_settings({preset_settings.optimizer for preset_settings in shared.values()}, settings)
     tables = [
         agent_table(
             name,
