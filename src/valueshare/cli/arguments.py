@@ -24,12 +24,6 @@ from valueshare.setting import Setting
 _execution: Callable[..., Parameter] = partial(in_group, "execution")
 
 K = Annotated[tuple[Coefficient, ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
-Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
-_COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
-Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
-AutoCompile = Annotated[
-    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; default: only if the run is long enough.")
-]
 Tf32 = Annotated[bool, _execution(negative="--no-tf32", help=SETTINGS["tf32"].help)]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
 AgentGroups = Annotated[

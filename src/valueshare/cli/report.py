@@ -121,7 +121,7 @@ def best(
 def watch(
     runs: RunFolders, /, *, port: int = 8_011, no_clips: bool = False, max_result_size: MaxResultSize = "2GB"
 ) -> None:
-    """Show runs in a browser while they train; the page is updated after each phase.
+    """Show runs in a browser while they train; the page is updated after each checkpoint.
 
     The page is the one that `valueshare report` writes, with a clip of the best agent. It is served on this machine
     only, until Ctrl-C. The runs are not affected.

@@ -38,7 +38,7 @@ class SweepLauncher:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine, with a thread per core; ray: on a cluster."""
     ray_address: str = "auto"
-    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
+    """HOST:PORT of the cluster; auto: the cluster that this machine belongs to."""
     ray_cpus: int = 0
     """CPUs and threads per task, which is one k and a few step sizes; 0: one."""
     ray_retries: int = 3
@@ -104,8 +104,8 @@ def tabular(
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
-        k: How strongly actions share value; n: the number of actions, copies included; 0: not at all. The others are
-            compared with the smallest.
+        k: Value-sharing k (0: none; n: the number of actions, copies included). The others are compared with the
+            smallest.
         out: Folder for records and report; default: results/ENVIRONMENT-ALGORITHM.
     """
     study = replace(study, k=_as_numbers(k, study))

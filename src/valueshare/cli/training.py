@@ -12,9 +12,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import (
     AgentGroups,
-    AutoCompile,
     Callbacks,
-    Device,
     K,
     LauncherArguments,
     Log,
@@ -29,7 +27,7 @@ from valueshare.cli.arguments import (
 )
 from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report
 from valueshare.errors import InvalidInput
-from valueshare.option_groups import in_group
+from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.other_names import check_known
 from valueshare.population.settings import PER_AGENT, SETTINGS, settings_in_signature
 from valueshare.printing import print_line
@@ -78,8 +76,8 @@ def train(
             for bsuite, else EnvPool or Gymnasium.
         k: Value-sharing k of the ib- algorithms: the mean of the action outputs is scaled by k + 1 (0: none, as in
             dqn; n: the number of actions).
-        seeds: Number of seeds, which is the number of agents per combination.
-        first_seed: First of these seeds; the others follow it.
+        seeds: Number of seeds (agents per combination).
+        first_seed: First seed; the seeds are consecutive.
         out: Run folder, or URL like s3://bucket/run; default: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """

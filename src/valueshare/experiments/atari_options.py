@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from valueshare.option_groups import in_group
+from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.settings import SETTINGS
 
 AtariScale = Literal["smoke", "small", "paper"]
@@ -33,7 +33,7 @@ class AtariOptions:
     env: Annotated[tuple[str, ...], in_group("environment")] = ()
     """Atari games, like Pong or NameThisGame; default: those of the scale."""
     seeds: Annotated[int | None, in_group("algorithm")] = None
-    """Number of seeds, which is the number of agents per combination; default: that of the scale."""
+    """Number of seeds (agents per combination); default: that of the scale."""
     steps: Annotated[int | None, _help("steps", SCALES)] = None
     eval_interval: Annotated[int | None, _help("eval_interval", SCALES)] = None
     eval_timesteps: Annotated[int | None, in_group("evaluation")] = None
@@ -42,8 +42,6 @@ class AtariOptions:
     replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _help("replay_device")] = None
     atari_protocol: Annotated[str, _help("atari_protocol")] = "machado-2018"
     delayed_actor: Annotated[bool, _help("delayed_actor")] = False
-    device: Annotated[str, in_group("execution")] = "auto"
-    """cpu, cuda or cuda:0; auto: the GPU if there is one."""
-    compile: Annotated[bool | None, in_group("execution", negative="--no-compile")] = None
-    """Compile with torch.compile: takes a minute or two, then steps are faster; default: if the run is long enough."""
+    device: Device = "auto"
+    compile: AutoCompile = None
     tf32: Annotated[bool, _help("tf32")] = False

@@ -35,9 +35,9 @@ class LauncherOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: Annotated[int, in_group("execution")] = 0
-    """CPU worker processes (0: one per core; default: 1 for short runs and on CUDA)."""
+    """CPU worker processes (0: one per core, but 1 for short runs and on CUDA)."""
     ray_address: str = "auto"
-    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
+    """HOST:PORT of the cluster; auto: the cluster that this machine belongs to."""
     ray_cpus: int = 0
     """CPUs and threads per population; 0: one, or with GPUs its share of the node's CPUs."""
     ray_gpus: float = 1.0
