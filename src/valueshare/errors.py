@@ -52,7 +52,9 @@ def printable(text: str, limit: int = MAX_LINE) -> str:
     if _is_visible(text) and len(text) <= limit:
         return text
     characters = _shortened(text, limit)
-    escaped = (one if _is_visible(one) else one.encode("unicode_escape").decode() for one in characters)
+    escaped = (
+        character if _is_visible(character) else character.encode("unicode_escape").decode() for character in characters
+    )
     return _shortened("".join(escaped), limit)
 
 

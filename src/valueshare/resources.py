@@ -74,8 +74,8 @@ class Resources(NamedTuple):
     @property
     def line(self) -> str:
         processes = "1 process" if self.workers.value == 1 else f"{self.workers.value} worker processes"
-        words = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
-        return "resources: " + ", ".join(f"{word} ({choice.reason})" for word, choice in zip(words, self, strict=True))
+        values = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
+        return "resources: " + ", ".join(f"{word} ({choice.reason})" for word, choice in zip(values, self, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
@@ -103,8 +103,8 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
         repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
-        each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        cost = f"compile time about {speedup.compile_seconds:.0f} s{each}"
+        per_what = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
+        cost = f"compile time about {speedup.compile_seconds:.0f} s{per_what}"
         compiled = Choice(repaid, f"{cost}, {'' if repaid else 'not '}expected to pay off over {count} agent-steps")
     return Resources(device, workers, compiled)
 
@@ -203,14 +203,14 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     specs, cores = plan.populations.values(), available_cores()
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
-    words = []
+    texts = []
     if threaded := [spec for spec in specs if spec.backend in THREADED_BACKENDS]:
-        each = " per process" if workers > 1 else ""
+        per_process = " per process" if workers > 1 else ""
         most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
         count, reason = threads, "given" if execution.threads else pluralize(cores, "core")
         if execution.threads and threads > most:
             count, reason = most, f"{threads} given, one per environment at most"
-        words.append(f"up to {pluralize(count, 'environment thread')}{each} ({reason})")
+        texts.append(f"up to {pluralize(count, 'environment thread')}{per_process} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)
@@ -219,8 +219,8 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
         count = asynchronous_groups(largest, threads)
         reason = "emulators in processes, one per group"
     else:
-        return words
-    return [*words, f"{pluralize(count, 'group')} of agents ({reason})"]
+        return texts
+    return [*texts, f"{pluralize(count, 'group')} of agents ({reason})"]
 
 
 def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_compile: bool) -> Resources:

@@ -63,10 +63,10 @@ COMMAND_GROUPS = {"reproduce": "Reproduce the paper, and additional studies", "b
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with 2 and one line for what its caller can fix."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
-            run, bound, _ = make_app().parse_args(words, exit_on_error=False, print_error=False)
+            run, bound, _ = make_app().parse_args(tokens, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)

@@ -74,8 +74,8 @@ def _default(declared: Setting) -> str | bool:
     generic = GENERIC[declared.name]
     if generic is None or "default: " in declared.help:
         return False
-    words = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
-    return f"preset, else {words}"
+    value = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
+    return f"preset, else {value}"
 
 
 def with_options(error: InvalidInput) -> str:

@@ -75,10 +75,10 @@ def _is_switch(argument: cyclopts.Argument) -> bool:
 
 def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
-    words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
-    is_value = [before in valued for before in ["", *words]]
-    index = max((i for i, given in enumerate(words) if given == word and not is_value[i]), default=0)
-    before, earlier = (words[index - back] if index >= back else "" for back in (1, 2))
+    tokens, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
+    is_value = [before in valued for before in ["", *tokens]]
+    index = max((i for i, given in enumerate(tokens) if given == word and not is_value[i]), default=0)
+    before, earlier = (tokens[index - back] if index >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
@@ -89,12 +89,12 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
     return f"write --env {shlex.quote(word)}" if is_first and "--env" in options else "leave it out"
 
 
-def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
+def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> str:
     """The command that is probably meant, or all that there are."""
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
-    near = suggestion(" ".join(words[:2]), known, 1) or suggestion(words[0], known, 1)
+    near = suggestion(" ".join(tokens[:2]), known, 1) or suggestion(tokens[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
-    return f"unknown command {f'{group} {words[0]}'.strip()!r}: {hint}"
+    return f"unknown command {f'{group} {tokens[0]}'.strip()!r}: {hint}"
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:

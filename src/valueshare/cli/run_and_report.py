@@ -121,7 +121,7 @@ def set_passive_omp_wait() -> None:
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
     """The command that makes the same results; what is None or empty is left out."""
-    words = [
+    arguments = [
         option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
     ]
-    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(words)])
+    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(arguments)])

@@ -143,17 +143,17 @@ def _run(studies: Sequence[TabularStudy], given: str, command: str, running: Swe
         study_mdp(studies[0])  # an unknown environment is refused
         print_line(*_plan_lines(studies, timesteps, shard, out))
         return
-    with synced_folder(out) as here:
-        remove_staging_folders(here)
-        if not running.overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
-            there = "this shard is" if shard else "these results are"
-            print_line(f"{there} there already (--overwrite runs again): {out}")
+    with synced_folder(out) as target:
+        remove_staging_folders(target)
+        if not running.overwrite and (holds(target, config) or (shard is None and _in_shards(studies, target))):
+            found = "this shard is" if shard else "these results are"
+            print_line(f"{found} there already (--overwrite runs again): {out}")
         else:
             study_mdp(studies[0])  # an unknown environment is refused before anything is written
             runs = sum(study.timesteps // study.steps for study in studies)
             count = f"{timesteps:,} timesteps"
             try:
-                with results_folder(here, config, overwrite=running.overwrite) as folder:
+                with results_folder(target, config, overwrite=running.overwrite) as folder:
                     print_line(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
@@ -163,7 +163,7 @@ def _run(studies: Sequence[TabularStudy], given: str, command: str, running: Swe
             except OSError as error:
                 raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
             print_line(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
+        written = None if shard else write_report([target], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
         print_line(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
     else:

@@ -100,7 +100,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
     columns = variant_columns(agents)
     scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
     table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
-    each = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
+    count = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
     order = table.select(columns).unique(maintain_order=True)
     lines, fewest = [], FEW_SEEDS
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
@@ -109,7 +109,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
             fewest = min(fewest, row["agents"])
-        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {each} each")
+        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {count} each")
     if fewest < FEW_SEEDS:
         lines.append(f"note: intervals of {fewest} agents are too narrow: train at least {FEW_SEEDS} seeds")
     return lines

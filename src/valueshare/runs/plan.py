@@ -165,9 +165,9 @@ def difference(
         validate_as(stored, TrainingConfig)
     except Invalid as error:
         raise InvalidInput(f"config.json is damaged ({error}): {OTHER_OUT}") from error
-    there, here = (sorted(config.get("settings", {})) for config in (stored, wanted))
-    if there != here:
-        return _difference_text("`env`", ", ".join(there), ", ".join(here))
+    stored_envs, wanted_envs = (sorted(config.get("settings", {})) for config in (stored, wanted))
+    if stored_envs != wanted_envs:
+        return _difference_text("`env`", ", ".join(stored_envs), ", ".join(wanted_envs))
     for name, values in _differences(stored, wanted).items():
         if name == "agents":
             return _table_difference(*tables()) if tables else "the table of agents is another one"

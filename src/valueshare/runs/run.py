@@ -168,9 +168,9 @@ class Run:
 
 def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
     """The agents whose `column` is `value`; refused if there are none."""
-    there = agents[column].unique(maintain_order=True).to_list()
-    if value not in there:
-        raise InvalidInput(f"`{column} = {value!r}`: write one of {', '.join(map(str, there))}")
+    values = agents[column].unique(maintain_order=True).to_list()
+    if value not in values:
+        raise InvalidInput(f"`{column} = {value!r}`: write one of {', '.join(map(str, values))}")
     return agents.filter(pl.col(column) == value)
 
 
@@ -186,12 +186,14 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
     at_zero = agents.filter(pl.col("k") == 0)["algorithm"]
     if zero and name not in at_zero and other in at_zero:
         return {"algorithm": other, "k": 0.0}
-    there = agents["algorithm"].unique(maintain_order=True).to_list()
-    if name not in there:
+    algorithms = agents["algorithm"].unique(maintain_order=True).to_list()
+    if name not in algorithms:
         plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
         if name in plain:
             raise InvalidInput(f"{name} has no k = {wanted['k']:g} in this run: write {other}, or k = 0")
-        raise InvalidInput(f"`algorithm = {algorithm!r}`: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
+        raise InvalidInput(
+            f"`algorithm = {algorithm!r}`: write one of {', '.join(dict.fromkeys([*algorithms, *plain]))}"
+        )
     return {"algorithm": name, **wanted}
 
 

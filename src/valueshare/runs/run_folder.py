@@ -189,8 +189,8 @@ def stored_workers(folder: Path) -> int:
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
         last = sorted(every, key=lambda origin: str(origin.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
-        workers, here = 0 if "launcher" in used else used["workers"], available_cores()
-        possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)
+        workers, own_cores = 0 if "launcher" in used else used["workers"], available_cores()
+        possible = type(workers) is int and workers > 0 and (workers <= own_cores or cores <= own_cores)
     except (AttributeError, KeyError, TypeError):
         return 0
     return workers if possible else 0

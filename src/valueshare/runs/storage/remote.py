@@ -102,8 +102,8 @@ class RunStorage:
         """
         if self.url is None:
             return
-        here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
-        new = [name for name in here if wanted(name) and self._is_new(name)]
+        names = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
+        new = [name for name in names if wanted(name) and self._is_new(name)]
         for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
             version = _local_version(self.folder / name)
             self.store.put(self.folder / name, name)

@@ -161,11 +161,11 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     finally:
         with suppress(OSError):
             marker.unlink()
-    for key, words in (("visible", "see"), ("writable", "write to")):
+    for key, action in (("visible", "see"), ("writable", "write to")):
         unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
-                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} (for example {unable[0]}): "
+                f"{len(unable)} of {len(replies)} nodes cannot {action} {above} (for example {unable[0]}): "
                 "choose an `out` on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
@@ -244,11 +244,11 @@ def _check_reachable(address: str) -> None:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise InvalidInput(none) from error
-    words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
-    words += [] if resolved == "auto" else ["--address", resolved]
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
+    command += [] if resolved == "auto" else ["--address", resolved]
     try:
         status = subprocess.run(
-            words, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise InvalidInput(none) from error

@@ -113,8 +113,8 @@ class ProcessLauncher(Launcher):
             )
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
-        each = format_bytes(memory.PROCESS_BYTES)
-        return f"{format_bytes(wanted)} needed by {count} ({each} for each process), {shown_free} free"
+        per_process = format_bytes(memory.PROCESS_BYTES)
+        return f"{format_bytes(wanted)} needed by {count} ({per_process} for each process), {shown_free} free"
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
