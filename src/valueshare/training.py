@@ -85,13 +85,34 @@ def train(
     return start(shard, location, command, execution, about=about_settings(plan, env))
 
 
-def extend(folder: str | Location, *, steps: int, launcher: LauncherOptions = LOCAL, **options: Any) -> Run:
+def extend(
+    folder: str | Location,
+    *,
+    steps: int,
+    network: NetworkFactory | None = None,
+    threads: int | None = None,
+    log: str | Sequence[str] = (),
+    progress: bool = True,
+    should_stop: Callable[[], bool] | None = None,
+    groups: int | None = None,
+    launcher: LauncherOptions = LOCAL,
+    callbacks: Sequence[str | CallbackFunction] | None = None,
+) -> Run:
     """Continue training a finished run to `steps` steps in total; the other arguments are those of `resume`.
 
     Unless the step size falls linearly, the result is that of a run of `steps` steps from the start. The schedules of
     epsilon and of the step size stay as they were.
     """
-    execution = ExecutionOptions(launcher=launcher, **options)
+    execution = ExecutionOptions(
+        network=network,
+        threads=threads,
+        log=log,
+        progress=progress,
+        should_stop=should_stop,
+        groups=groups,
+        launcher=launcher,
+        callbacks=callbacks,
+    )
     return extend_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution, steps)
 
 

@@ -66,17 +66,19 @@ def filled(table: pl.DataFrame) -> tuple[Population, State]:
     return population, state
 
 
-def test_exploration_in_blocks_draws_the_numbers_of_each_step(
+def test_exploration_in_blocks_is_that_of_each_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("valueshare.population.act.PREFETCHED_DRAWS", 10)  # of three agents: three steps
-    population, state = filled(agent_table("CartPole-v1", "dqn", seeds=range(3)))
+    annealed = AgentSettings(epsilon_start=0.75, epsilon_end=0.25, epsilon_steps=8)
+    population, state = filled(agent_table("CartPole-v1", "dqn", seeds=range(3), agent_settings=annealed))
     exploration = prefetched_exploration(population, state.step)
     for t in (0, 1, 2, 3, 4, 7, 100, 2, 2**40):  # on, ahead, and back again
         state.step.fill_(t)
-        draws, choices = exploration()
-        assert torch.equal(draws, uniform(population.keys.explore, t, 1)[:, 0])
-        assert torch.equal(choices, integers(population.keys.action, t, 1, 2)[:, 0])
+        explores, random_actions = exploration()
+        epsilon = 0.75 - 0.5 * min(t, 8) / 8  # exact in floating point
+        assert torch.equal(explores, uniform(population.keys.explore, t, 1)[:, 0] < epsilon)
+        assert torch.equal(random_actions, integers(population.keys.action, t, 1, 2)[:, 0])
 
 
 def test_each_agent_explores_by_its_own_coin_and_epsilon() -> None:

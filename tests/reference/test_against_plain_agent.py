@@ -127,11 +127,13 @@ def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Seque
     state = state._replace(recent_action_values=state.recent_action_values.double())
     found: Watched = {}
     probes = torch.from_numpy(PROBES).unsqueeze(1).expand(-1, population.size, -1)
-    never_random = Exploration(torch.ones(population.size), torch.zeros(population.size, dtype=torch.int64))
+    no_exploration = Exploration(
+        torch.zeros(population.size, dtype=torch.bool), torch.zeros(population.size, dtype=torch.int64)
+    )
 
     def watch(step: int) -> None:
         if step in (0, *steps) and step not in found:
-            greedy = torch.stack([act(population, state, probe, never_random) for probe in probes])  # [probes, P]
+            greedy = torch.stack([act(population, state, probe, no_exploration) for probe in probes])  # [probes, P]
             found[step] = [
                 Weights(
                     [value[p].clone() for value in state.online.parameters.values()],

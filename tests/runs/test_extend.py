@@ -1,5 +1,6 @@
 """Runs that are trained on: equal, to the bit, to runs of that length from the start."""
 
+import inspect
 import json
 import shutil
 import time
@@ -192,6 +193,12 @@ def test_callbacks_do_not_see_the_evaluation_at_the_old_end(own: Path) -> None:
     first, second = [0, 25, 50, 75], [0, 25, 50, 75, 100, 120]  # of the first population, then of the second
     assert seen[0] == ([75], first)
     assert seen[-1] == ([120], second)
+
+
+def test_the_other_arguments_are_those_of_resume() -> None:
+    of_extend, of_resume = (dict(inspect.signature(each).parameters) for each in (valueshare.extend, valueshare.resume))
+    assert of_extend.pop("steps").default is inspect.Parameter.empty
+    assert of_extend == of_resume
 
 
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:

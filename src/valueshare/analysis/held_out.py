@@ -89,9 +89,9 @@ def _label(row: Mapping[str, Any], swept: list[str]) -> str:
 
 
 def _reads_beta(algorithm: str) -> bool:
-    """Whether beta, alone of the swept settings, matters to an algorithm; to one of another library it may.
+    """Whether an algorithm reads beta, the only setting per agent that some do not; those of other libraries may.
 
-    `learning.algorithms.unread_settings` says it too, but needs PyTorch, and results of others do not.
+    `learning.algorithms.unread_settings` knows it too, but needs PyTorch, and this does not.
     """
     return algorithm == "rdq" or algorithm not in ALGORITHM_NAMES
 

@@ -70,6 +70,11 @@ def diverged(table: pl.DataFrame) -> pl.Expr:
     return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
 
 
+def without_diverged(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows of agents that did not diverge, not even later: the scores of a frozen agent say nothing."""
+    return table.filter(~diverged(table).any().over("agent"))
+
+
 def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
     run_columns = [name for name in RUN_COLUMNS if name in values.columns]

@@ -185,17 +185,22 @@ class GymnasiumEnvironments(Environments):
 
     def receive(self) -> StepResult:
         (actions, rows), self._sent = self._pending(self._sent), None
-        final, observation = self._observation.copy(), self._observation.copy()  # [E, ...]
+        final = self._observation.copy()  # [E, ...]
         reward = np.zeros(self.count, np.float32)
         terminated = np.zeros(self.count, np.bool_)
         truncated = np.zeros(self.count, np.bool_)
+        ended = []  # rows
         for row in rows:
-            env = self._envs[row]
-            final[row], reward[row], terminated[row], truncated[row] = env.step(actions[row])
-            ended = terminated[row] or truncated[row]
-            observation[row] = env.reset() if ended else final[row]
+            final[row], reward[row], terminated[row], truncated[row] = self._envs[row].step(actions[row])
+            if terminated[row] or truncated[row]:
+                ended.append(row)
         check_finite(self.spec.name, final, "step")
-        check_finite(self.spec.name, observation, "reset")
+        observation = final
+        if ended:
+            observation = final.copy()
+            for row in ended:
+                observation[row] = self._envs[row].reset()
+            check_finite(self.spec.name, observation, "reset")
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
@@ -210,7 +215,7 @@ class GymnasiumEnvironments(Environments):
 
 def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
     """Refuse observations [E, ...] that are not all finite: agents would be frozen for them."""
-    if not np.isfinite(observation).all():
+    if observation.dtype.kind == "f" and not np.isfinite(observation).all():
         row = next(row for row in observation if not np.isfinite(row).all())
         raise EnvironmentFailed(
             f"the environment {name} gave observation {_shown(row.tolist())} in its {doing}: it must be finite"

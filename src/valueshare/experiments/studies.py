@@ -51,7 +51,7 @@ class TabularStudy:
     algorithm: Annotated[str, in_group("algorithm")] = "q-learning"
     """q-learning, sarsa or expected-sarsa."""
     k: Annotated[tuple[float, ...], in_group("algorithm", parse=False)] = (0.0, 0.4, 1.6, 6.4)
-    """How strongly actions share value; an option of the command, which knows n, the number of actions."""
+    """How strongly actions share value, as numbers; `--k` of the command also takes n, the number of actions."""
     step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     """Step sizes (learning rates) in (0, 1]; each k is scored at its best step size."""
     seeds: Annotated[int, in_group("algorithm")] = 32

@@ -31,7 +31,7 @@ class Stream(nn.Module):
         self.output = Linear(hidden, outputs)
 
     def forward(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.output(torch.relu(self.hidden(features)))
+        outputs: Tensor = self.output(torch.relu_(self.hidden(features)))
         return outputs
 
 

@@ -36,7 +36,7 @@ class Linear(nn.Linear):
         if self.weight.ndim == 2:
             return super().forward(x)
         rows = torch.baddbmm(self.bias.unsqueeze(1), x.flatten(1, -2), self.weight.mT)
-        return rows.reshape(*x.shape[:-1], -1)
+        return rows if x.ndim == 3 else rows.reshape(*x.shape[:-1], -1)  # no view, on which `relu_` would cost a copy
 
 
 def per_agent(values: Tensor, like: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def mlp_torso(observation_size: int, hidden: Sequence[int], observation_scale: f
     """
     layers: list[nn.Module] = [ObservationScale(observation_scale)]
     for fan_in, fan_out in pairwise((observation_size, *hidden)):
-        layers += [Linear(fan_in, fan_out), nn.ReLU()]
+        layers += [Linear(fan_in, fan_out), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
 

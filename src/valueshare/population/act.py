@@ -15,30 +15,30 @@ PREFETCHED_DRAWS = 4_096  # random numbers drawn at once on a CPU
 
 
 class Exploration(NamedTuple):
-    """Random numbers of epsilon-greedy, [P] each, or [T, P] for several steps."""
+    """What epsilon-greedy draws, [P] each, or [T, P] for several steps."""
 
-    uniforms: Tensor  # numbers in [0, 1): the agent explores where its number is below epsilon
-    random_actions: Tensor  # the actions it then takes
+    explores: Tensor  # bool: the agent takes a random action
+    random_actions: Tensor  # int64: which one
 
 
 @torch.no_grad()
 def act(population: Population, state: State, observation: Tensor, exploration: Exploration | None = None) -> Tensor:
-    """The actions of this step; `exploration` has its random numbers if they are drawn already.
+    """The actions of this step; `exploration` is that of the step if it is drawn already.
 
     Shapes: observation [P, ...] -> [P] int64.
     """
-    hyperparameters, t = population.hyperparameters, state.step
+    t = state.step
     tau = acting_taus(population.keys.acting_quantiles, t, 1, population.quantile_counts)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
-    start, end = hyperparameters["epsilon_start"], hyperparameters["epsilon_end"]
-    epsilon = linear(start, end, hyperparameters["epsilon_steps"], t)  # [P]
-    uniforms, random_actions = draw_exploration(population, t) if exploration is None else exploration
-    return epsilon_greedy(q, epsilon, uniforms, random_actions)
+    explores, random_actions = draw_exploration(population, t) if exploration is None else exploration
+    return torch.where(explores, random_actions, q.argmax(-1))
 
 
 def draw_exploration(population: Population, t: Tensor) -> Exploration:
-    """The random numbers of step t [], or of steps t [T]. Shapes: [P], or [T, P]."""
-    keys, actions = population.keys, population.env.actions
+    """Exploration at step t [], or at steps t [T]. Shapes: [P], or [T, P]."""
+    keys, actions, hyperparameters = population.keys, population.env.actions, population.hyperparameters
+    start, end = hyperparameters["epsilon_start"], hyperparameters["epsilon_end"]
+    epsilon = linear(start, end, hyperparameters["epsilon_steps"], t.unsqueeze(-1))  # [P] or [T, P]
     shape = (*t.shape, population.size)
     counter = t.unsqueeze(-1).expand(shape).flatten()  # [T·P]
 
@@ -47,11 +47,11 @@ def draw_exploration(population: Population, t: Tensor) -> Exploration:
 
     uniforms = uniform(every_step(keys.explore), counter, 1)
     random_actions = integers(every_step(keys.action), counter, 1, actions)
-    return Exploration(uniforms.reshape(shape), random_actions.reshape(shape))
+    return Exploration(uniforms.reshape(shape) < epsilon, random_actions.reshape(shape))
 
 
 def prefetched_exploration(population: Population, step: Tensor) -> Callable[[], Exploration]:
-    """A function that returns the random numbers of the current `step` [], drawn in blocks.
+    """A function that returns the exploration of the current `step` [], drawn in blocks of steps.
 
     For a CPU without compilation: there, the operations that make a few random numbers cost as much
     as the network, and hardly more for the numbers of many steps.
@@ -62,7 +62,7 @@ def prefetched_exploration(population: Population, step: Tensor) -> Callable[[],
     def exploration() -> Exploration:
         nonlocal first, block
         t = int(step)
-        if not first <= t < first + len(block.uniforms):
+        if not first <= t < first + len(block.explores):
             first, block = t, draw_exploration(population, torch.arange(t, t + steps))
         return Exploration(*(numbers[t - first] for numbers in block))
 

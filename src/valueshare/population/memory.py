@@ -123,7 +123,8 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     if spec.settings.replay_device == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
-    in_background = writes_in_background(torch.device("cuda"), spec.env_spec, state.replay)  # nowhere on a CPU
+    # As on a GPU: a run on a CPU needs no copy, and `check` counts one on a GPU only.
+    in_background = writes_in_background(torch.device("cuda"), spec.env_spec, state.replay)
     sizes: dict[Largest, int] = {
         "quantiles" if population.algorithm.is_quantile else "network": others + learning,
         "replay": rings + saving,

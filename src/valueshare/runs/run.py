@@ -11,7 +11,7 @@ import polars as pl
 from torch import Tensor
 
 from valueshare.analysis.held_out import Metric, check_halves, winning_settings
-from valueshare.analysis.run_values import by_last_score
+from valueshare.analysis.run_values import by_last_score, without_diverged
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n
 from valueshare.population.networks import NetworkFactory
@@ -92,11 +92,10 @@ class Run:
         k = self._actions(candidates["env"][0]) if is_n(k) else k
         for column, value in _algorithm_and_k(candidates, algorithm, k).items():
             candidates = candidates if value is None else _filter_or_refuse(candidates, column, value)
-        scored = self.records.join(candidates, on="agent", how="semi")
-        sound = scored.filter(pl.col("diverged_at").is_null().all().over("agent"))
-        if sound.is_empty():
+        records = without_diverged(self.records.join(candidates, on="agent", how="semi"))
+        if records.is_empty():
             raise InvalidInput("every agent to choose from diverged: train with a smaller `step_size` or `k`")
-        return self.agent(by_last_score(sound)["agent"][0], network=network)
+        return self.agent(by_last_score(records)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from served import ask, end_phase, make_run, running
 
@@ -97,6 +98,18 @@ def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
     assert (follower.view.clip.number, len(renderer.requests)) == (2, 2)
     assert follower.view.clip.text.endswith("score 60.0 at step 20")
     assert not [path for path in run.rglob("*") if path.suffix == ".mp4"]
+
+
+@pytest.mark.usefixtures("all_records")
+def test_an_agent_that_diverged_is_not_the_best(run: Path, follower: PageUpdater, renderer: type[Renderer]) -> None:
+    """The score of its frozen weights is the highest by chance; agent 2 is the other one of IB-DQN(4)."""
+    (file,) = (run / "records").iterdir()
+    records = pl.read_parquet(file)
+    step = pl.when(pl.col("agent") == 3).then(pl.lit(7, pl.Int64))
+    records.with_columns(diverged_at=step).write_parquet(file)
+    follower.refresh()
+    follower.show_clip()
+    assert [one["agent"] for one in renderer.requests] == [2]
 
 
 @pytest.mark.usefixtures("all_records")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.run_values import by_last_score
+from valueshare.analysis.run_values import by_last_score, without_diverged
 from valueshare.children import Child
 from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
@@ -58,10 +58,15 @@ class Clips:
         self._due = 0.0
 
     def request(self, data: ReportData, variant: Variant) -> None:
-        """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations."""
+        """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations.
+
+        Agents that diverged are left out, as by `Run.best`.
+        """
         runs = [s.path for s in data.results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
-        rows = variant.rows(data.main).filter(pl.col("source").is_in(runs)).drop_nulls("score") if runs else None
-        if rows is None or rows.is_empty():
+        if not runs:
+            return
+        rows = without_diverged(variant.rows(data.main).filter(pl.col("source").is_in(runs))).drop_nulls("score")
+        if rows.is_empty():
             return
         counts = dict(rows["env"].value_counts(sort=True).iter_rows())
         env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))

@@ -62,7 +62,8 @@ def page(
         subtitle=html.escape(subtitle),
         above=above,
         links=_links(links, bool(scripts)) if links else "",
-        body="\n".join([*sections, "</main>", *stored, *running]),
+        sections="\n".join(sections),
+        scripts="\n".join([*stored, *running]),
     )
 
 
@@ -180,7 +181,7 @@ def svg_size(content: bytes) -> tuple[float, float] | None:
 
 @cache
 def asset(name: str) -> str:
-    """A style or script of the package; one of another project comes with its licence."""
+    """A style, script or template of the package; one of another project comes with its licence."""
     folder = files("valueshare.report.page") / "assets"
     text = (folder / name).read_text(encoding="utf-8")
     project, slash, _ = name.partition("/")
@@ -209,7 +210,7 @@ def policy(scripts: Sequence[str], online: bool) -> str:
 def _links(links: Mapping[str, str], switch: bool) -> str:
     items = "".join(f'<a href="#{html.escape(name)}">{html.escape(label)}</a>' for name, label in links.items())
     button = '<button type="button" id="theme">Dark</button>' if switch else ""
-    return f'<nav aria-label="On this page">{items}{button}</nav>\n'
+    return f'<nav aria-label="On this page">{items}{button}</nav>'
 
 
 def _heading(name: str, text: bool, sortable: bool) -> str:
