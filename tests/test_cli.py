@@ -66,7 +66,7 @@ TABULAR_OPTIONS = [
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("", ["train", "reproduce The paper's results, and studies beside them", "bench Benchmarks: tabular"]),
+        ("", ["train", "reproduce Reproduce the paper, and additional studies", "bench Benchmarks: tabular"]),
         ("tabular", TABULAR_OPTIONS),
     ],
 )

@@ -225,7 +225,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"eval_epsilon": None}, "`eval_epsilon = None`: write a number"),
         ({"tf32": "yes"}, "`tf32 = 'yes'`: write True or False"),
         ({"env": 5}, "env is given as int: write its name, like 'CartPole-v1'"),
-        ({"env": Settled()}, "env is given as Settled: .* registered with Gymnasium first"),
+        ({"env": Settled()}, "env is given as Settled: .* register a custom environment with Gymnasium first"),
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "`device = '5.5'`: write auto, cpu, cuda or cuda:0"),

@@ -166,7 +166,7 @@ def test_a_failing_exchange_keeps_the_old(tmp_path: Path, monkeypatch: pytest.Mo
 def test_results_that_came_meanwhile_are_not_replaced(tmp_path: Path) -> None:
     """Two runs with one target: the first to finish stays, the second fails and leaves nothing."""
     target = tmp_path / "out"
-    with pytest.raises(InvalidInput, match="by another run"), results_folder(target, OTHERS):
+    with pytest.raises(InvalidInput, match="another process created a run there"), results_folder(target, OTHERS):
         write(target)
     assert holds(target, SETTINGS)
     assert len(list(tmp_path.iterdir())) == 1

@@ -150,7 +150,7 @@ def _refuse_code_and_long_sweeps(study: StoredStudy) -> None:
     if updates > MAX_UPDATES:
         raise InvalidInput(
             f"{study.folder}: its norms take more than {MAX_UPDATES:.0e} timesteps (times action copies), which "
-            f"valueshare report does not compute; {again}"
+            f"a report does not compute; {again}"
         )
 
 

@@ -45,7 +45,7 @@ class EvaluationOptions:
     agent: int | Iterable[int] | None = None  # their numbers; None: all
     epsilon: float | None = None  # None: that of the run's evaluations
     episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
-    network: NetworkFactory | None = None  # the run's own factory, if it has one
+    network: NetworkFactory | None = None  # the function of a custom network, if the run has one
     device: str = AUTO  # that of the run, if it is here
     threads: int | None = None  # for the environments; None: one per core
     progress: bool = True

@@ -64,7 +64,7 @@ class Run:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
-        """A trained agent as a policy, as of the last checkpoint; `network` is the run's own factory, if any."""
+        """A trained agent as a policy, as of the last checkpoint; `network` makes the custom network, if any."""
         agent = as_int("agent", agent)
         with self._folder_with_weights(agent) as folder:
             return read_policy(folder, agent, network)

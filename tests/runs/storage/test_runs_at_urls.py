@@ -227,7 +227,7 @@ def test_of_two_that_begin_at_the_same_place_the_first_one_stays(
 
     monkeypatch.setattr(leases, "_wait_for", wait_for)
     code, _, err = cli(*small, "--out", url)
-    assert (code, err) == (2, f"valueshare: {url} another process created a run there: it stays\n")
+    assert (code, err) == (2, f"valueshare: {url}: another process created a run there; it was left unchanged\n")
     assert [path.name for path in there.iterdir()] == ["config.json"]
 
 
