@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import InvalidInput, first_line
+from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.engine import asynchronous_groups, prefers_processes_for
 from valueshare.population.evaluate import eval_env_count
@@ -175,7 +175,7 @@ def prepare_launch(
         except DoesNotFit:
             requested = requested._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
         except InvalidInput as error:
-            requested = requested._replace(workers=Choice(1, first_line(error)))
+            requested = requested._replace(workers=Choice(1, without_marks(error)))
     if cluster is None:
         if chosen.compiled.value and try_compile:
             check()  # nothing is compiled for a run that is refused

@@ -31,8 +31,8 @@ def read_policy(
 ) -> Policy:
     """An agent of the run in a folder, as of its last checkpoint.
 
-    `network` makes the custom network, if the run has one. `before_import` gets the name of the environment before a module
-    that it names is imported: a line is printed.
+    `network` makes the custom network, if the run has one. `before_import` gets the name of the environment before a
+    module that it names is imported: a line is printed.
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
