@@ -147,7 +147,7 @@ def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> R
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
             if to_config(run_folder.open_plan(storage.folder)) != to_config(stored):
-                raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
+                raise InvalidInput(f"another command has extended the run in {location} meanwhile: run this one again")
             run_folder.write_extension(storage.folder, plan, f"valueshare extend --steps {steps}", used)
             storage.push(lambda name: name == CONFIG)  # before everything else, as in a folder
 

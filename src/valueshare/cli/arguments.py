@@ -103,8 +103,7 @@ def persistent_location(folder: str | Path) -> Location:
     location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
-            f"{location} is in this command's own memory, and would be gone with it: write a "
-            "folder, or a URL that lasts"
+            f"{location} is in the memory of this command, and lost when it ends: write a folder or another URL"
         )
     return location
 

@@ -54,7 +54,7 @@ DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), AtariExecution()
 def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
-    To resume a stopped run, give the same command again.
+    To resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
@@ -81,7 +81,7 @@ def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", a
     """Additional study (not in the paper): LunarLander's continuous engines in 9, 49 and 225 bins.
 
     DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
-    the other half. To resume a stopped run, give the same command again.
+    the other half. To resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
@@ -109,7 +109,7 @@ def minatar(
     """Additional study (not in the paper): the paper's agents and Double DQN on the five games of MinAtar.
 
     DQN, Double DQN, Dueling DQN, IB-DQN(1), IB-DQN(n), RDQ, IQN and IB-IQN(n), with settings of the literature. To
-    resume a stopped run, give the same command again.
+    resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
@@ -140,7 +140,7 @@ def atari57(
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
-    To resume a stopped study, give the same command again.
+    To resume a stopped study, run the same command again.
 
     Args:
         algorithm: Algorithms to compare; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn

@@ -41,7 +41,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     """
     from valueshare.runs.storage.copies import checkpoint_status
 
-    advice = "resume with the same command again" if in_study else f"resume with: {resume_command(folder)}"
+    advice = "to resume, run the same command again" if in_study else f"resume with: {resume_command(folder)}"
     try:
         run = work()
     except Stopped:

@@ -296,6 +296,6 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequ
     if len(set(presets.values())) > 1:
         raise InvalidInput(
             f"{', '.join(algorithms)} have different settings in the paper's Atari experiments: "
-            "train them in runs of their own, or use valueshare reproduce atari57"
+            "train them in separate runs, or use valueshare reproduce atari57"
         )
     return next(iter(presets.values()))

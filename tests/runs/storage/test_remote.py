@@ -46,7 +46,7 @@ def test_weights_that_are_replaced_during_the_download_are_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "get", slow)
-        with pytest.raises(InvalidInput, match="was trained on while it was read: give the command again"):
+        with pytest.raises(InvalidInput, match="has changed while it was read: run the command again"):
             reader.pull_weights(NAME)
     reader.pull_weights(NAME)
     assert (reader.folder / f"checkpoints/{NAME}/state-000003.safetensors").read_bytes() == b"state 3"

@@ -348,8 +348,8 @@ def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cl
     code, out, err = cli(*words)
     assert (code, out) == (2, "")
     assert err == (
-        "valueshare: memory://a/run is in this command's own memory, and would be gone with it: "
-        "write a folder, or a URL that lasts\n"
+        "valueshare: memory://a/run is in the memory of this command, and lost when it ends: "
+        "write a folder or another URL\n"
     )
 
 

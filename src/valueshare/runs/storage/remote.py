@@ -130,7 +130,7 @@ class RunStorage:
         self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
         phases = [phase_of(path.name) or 0 for path in paths.manifests()]
         if phases and not any(paths.state(phase).is_file() for phase in phases):
-            raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
+            raise InvalidInput(f"{population} at {self.url} has changed while it was read: run the command again")
 
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.

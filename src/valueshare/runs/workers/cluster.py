@@ -222,7 +222,7 @@ def raise_if_node_died(name: str, error: BaseException) -> None:
     """Refuse a run whose node was lost, if that is the error."""
     if type(error).__name__ in NODE_DIED_ERRORS:
         raise InvalidInput(
-            f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
+            f"{name} was lost before the run could begin: see `ray status`, then run the same command again"
         ) from error
 
 
