@@ -139,9 +139,9 @@ def test_agents_that_cannot_work_are_refused() -> None:
     for seed in (-(2**63) - 1, 2**63):
         with pytest.raises(InvalidInput, match=f"seed {seed}: write numbers of at most 64 bits"):
             agent_table("CartPole-v1", "dqn", seeds=[0, seed])
-    with pytest.raises(InvalidInput, match="each once"):
+    with pytest.raises(InvalidInput, match="each seed once"):
         agent_table("CartPole-v1", "dqn", seeds=[1, 1])
-    with pytest.raises(InvalidInput, match="twice"):
+    with pytest.raises(InvalidInput, match="duplicate value"):
         agent_table("CartPole-v1", "ib-dqn", seeds=[1], k=[2, 2])
 
 

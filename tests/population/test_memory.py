@@ -285,7 +285,7 @@ def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: py
     assert need.checkpoint_copy_per_agent == pytest.approx(copy, rel=0.01)
     room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
     monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
-    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller checkpoint_interval$"):
+    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller `checkpoint_interval`$"):
         memory.check(need, gpu)
     assert memory.host_bytes(need) > 100 * (need.host_per_agent + 0.99 * copy)
     room["cpu"] = int(1.1 * memory.host_bytes(need))

@@ -104,7 +104,7 @@ def test_the_help_shows_the_generic_preset(app: App) -> None:
     shown = {argument.name: argument.show_default for argument in app["train"].assemble_argument_collection()}
     for name, value in values.items():
         default = shown[f"--{name.replace('_', '-')}"]
-        if value is None or "left out" in SETTINGS[name].help:
+        if value is None or "default: " in SETTINGS[name].help:
             assert default is False, name
         else:
             words = value if isinstance(value, tuple) else ["off" if value is False else value]

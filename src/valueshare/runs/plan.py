@@ -140,9 +140,7 @@ def extend_plan(plan: Plan, steps: int) -> Plan:
     steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
-        raise InvalidInput(
-            f"`steps = {steps:,}`: this run has {longest:,} already; write the new total, a larger number"
-        )
+        raise InvalidInput(f"`steps = {steps:,}`: this run has {longest:,} already; write a larger total")
     longer, earlier = {}, {}
     for env, settings in plan.settings.items():
         linear = settings.step_size_schedule == "linear"
