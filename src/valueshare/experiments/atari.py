@@ -90,7 +90,7 @@ def _coefficients(
         plain = name.removeprefix("ib-")
         if plain in algorithms:
             raise InvalidInput(
-                f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
+                f"`k = 0`: {name} with it is {plain}, which the study has already: leave 0 out of "
                 f"`k`, or {plain} out of `algorithm`"
             )
     chosen = tuple(N if k == "N" else k for k in given_k)
