@@ -213,7 +213,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
             "reproduce atari-57",
             r"'reproduce atari-57': did you mean reproduce atari57\?",
         ),
-        ("bench poplation", r"no command 'bench poplation': did you mean bench population\?"),
+        ("bench poplation", r"unknown command 'bench poplation': did you mean bench population\?"),
         (
             "train --evn A",
             r"missing required argument --env, and train has no option --evn: .* mean --env.*\?",

@@ -541,7 +541,7 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
     file.write_text(json.dumps({**whole, "settings": 3}))
     assert f"{file} is damaged" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"batch_size": "x"}}}))
-    assert f"{file} is damaged (`batch_size = 'x'`: write a whole number)" in refused(cli, folder)
+    assert f"{file} is damaged (batch_size = 'x': write a whole number)" in refused(cli, folder)
     assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))
     file.write_text(json.dumps(whole))
     (folder / "agents.parquet").write_bytes(b"no table")
