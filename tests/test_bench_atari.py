@@ -242,5 +242,5 @@ def test_a_table_that_does_not_fit_is_not_made(
 
 
 def test_threads_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="threads = -1: write at least 1"):
+    with pytest.raises(InvalidInput, match="`threads = -1`: write at least 1"):
         measure(AtariBench(), threads=-1, output=Output("atari", "agent-steps"))

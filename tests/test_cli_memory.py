@@ -47,7 +47,7 @@ def test_training_that_runs_out_says_what_was_planned(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(local, "run_population", fail)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume 'my run'"):
+    with pytest.raises(InvalidInput, match=r"out of memory \(planned: .* needed .* resume 'my run'"):
         train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="my run", progress=False)
 
 

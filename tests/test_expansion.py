@@ -306,7 +306,9 @@ def test_truth_values_and_complex_numbers_are_no_k(function: Callable[..., Any],
 
 def test_n_is_not_known_without_actions() -> None:
     for function in (vs.condition_number, vs.baseline_fraction):
-        with pytest.raises(vs.InvalidInput, match=r"^k = 'n' is the number of actions, which is not known here: write"):
+        with pytest.raises(
+            vs.InvalidInput, match=r"^`k = 'n'` is the number of actions, which is not known here: write"
+        ):
             function("n")
     wrong: tuple[Any, ...] = (2.5, "n", None, True, np.array([1, 2]), torch.tensor(2.5), torch.ones(2))
     for n in wrong:
@@ -321,7 +323,7 @@ def test_n_is_not_known_without_actions() -> None:
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)
 @pytest.mark.parametrize("k", [-1, -0.5, [1.0, -2.0], math.nan, math.inf])
 def test_a_k_outside_its_range_is_refused_in_one_line(function: Callable[..., Any], k: Any) -> None:
-    with pytest.raises(vs.InvalidInput, match=r"^k = \S+: the mean-scaling coefficient is a finite number >= 0"):
+    with pytest.raises(vs.InvalidInput, match=r"^`k = \S+`: the mean-scaling coefficient is a finite number >= 0"):
         function(np.ones((2, 3)), k)
 
 
@@ -335,7 +337,7 @@ def test_a_k_of_another_shape_is_refused_in_one_line(function: Callable[..., Any
 
 @pytest.mark.parametrize("k", ["2", None, -1.0, math.nan, [1.0, 2.0], torch.ones(2)])
 def test_the_layer_refuses_what_is_no_k(k: Any) -> None:
-    with pytest.raises(vs.InvalidInput, match=r"^k (is given as \w+: write a number|= \S+: the mean-scaling)"):
+    with pytest.raises(vs.InvalidInput, match=r"^(k is given as \w+: write a number|`k = \S+`: the mean-scaling)"):
         vs.MeanExpansion(k)
 
 

@@ -248,21 +248,21 @@ def test_torch_compiles_without_a_graph_break(name: str) -> None:
 def test_k_outside_its_range_is_refused(f: Callable[[Any, Any], Any], bad: float) -> None:
     q = np.ones((2, 3))
     for k in (bad, [1.0, bad], (bad, 1.0), np.array([1.0, bad]), np.float32(bad), np.float64(bad)):
-        with pytest.raises(ValueError, match=rf"^k = {bad}.*: .* a finite number >= 0"):
+        with pytest.raises(ValueError, match=rf"^`k = {bad}.*`: .* a finite number >= 0"):
             f(q, k)
     for of_k in (vs.condition_number, vs.baseline_fraction, lambda k: vs.matrix(3, k)):
-        with pytest.raises(ValueError, match=rf"^k = {bad}: .* a finite number >= 0"):
+        with pytest.raises(ValueError, match=rf"^`k = {bad}`: .* a finite number >= 0"):
             of_k(bad)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0, 1, 7.5, float("nan")])
 def test_fractions_outside_their_range_are_refused(bad: float) -> None:
     for fraction in (bad, [0.5, bad], np.array([bad])):
-        with pytest.raises(vs.InvalidInput, match=rf"^fraction = {bad}.*: .* lies in \[0, 1\)"):
+        with pytest.raises(vs.InvalidInput, match=rf"^`fraction = {bad}.*`: .* lies in \[0, 1\)"):
             vs.k_for_baseline_fraction(fraction)
 
 
 @pytest.mark.parametrize("n", [0, -3])
 def test_a_matrix_needs_an_action(n: int) -> None:
-    with pytest.raises(vs.InvalidInput, match=rf"^n = {n}: a state has at least 1 action"):
+    with pytest.raises(vs.InvalidInput, match=rf"^`n = {n}`: a state has at least 1 action"):
         vs.matrix(n, 1.0)

@@ -51,7 +51,7 @@ def test_sizes_as_people_write_them(given: str | int, wanted: int) -> None:
 
 @pytest.mark.parametrize("given", ["", "GB", "-1GB", "4 apples", "nan", "1e9", "9" * 40, True])
 def test_what_is_no_size_is_refused(given: str) -> None:
-    with pytest.raises(InvalidInput, match=f"size = {given}: write a size like 4GB or 500MB"):
+    with pytest.raises(InvalidInput, match=f"`size = {given}`: write a size like 4GB or 500MB"):
         byte_count("size", given)
 
 

@@ -15,8 +15,8 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_launch
 from valueshare.runs import run_folder
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import stored_workers
@@ -77,11 +77,11 @@ def test_the_line() -> None:
     chosen = choose(AUTO, size(16, 200_000), cores=2, cuda=False)
     assert chosen.line == (
         "resources: cpu (no CUDA device), 2 worker processes (2 cores), "
-        "compiled (takes about 100 s per process, and saves more over 3.2 million agent-steps)"
+        "compiled (compile time about 100 s per process, expected to pay off over 3.2 million agent-steps)"
     )
     assert choose(Resources(workers=Choice(1)), size(2, 60), cores=2, cuda=True).line == (
         "resources: cuda (found), 1 process (given), "
-        "not compiled (takes about 60 s, and saves less over 120 agent-steps)"
+        "not compiled (compile time about 60 s, not expected to pay off over 120 agent-steps)"
     )
 
 
@@ -154,11 +154,11 @@ def network(shape: Any, k: float) -> nn.Module:
 def test_what_only_this_process_can_do_stays_in_it() -> None:
     own = make_plan("CartPole-v1", seeds=8, network=network, **LEFT_OUT)
     at_address = prepared(make_plan("CartPole-v1", seeds=8, **LEFT_OUT), Url("memory://a/run"))
-    for made, reason in ((prepared(own, network=network), "a network of your own"), (at_address, "memory://")):
+    for made, reason in ((prepared(own, network=network), "a custom network"), (at_address, "memory://")):
         assert isinstance(made.launcher, LocalLauncher)
         assert reason in made.resources.line
     two = LauncherOptions(workers=2)
-    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
+    with pytest.raises(InvalidInput, match="a custom network trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=two, progress=False)
 
 
@@ -175,7 +175,7 @@ def test_without_a_compiler(tmp_path: Path, cli: Cli, monkeypatch: pytest.Monkey
     assert (code, why in out) == (0, True)
     code, _, err = cli("train", "--env", "CartPole-v1", *TINY, "--compile", "--out", tmp_path / "other")
     assert (code, err.count("\n")) == (2, 1)
-    assert "there is no C++ compiler /nonexistent): leave compile out" in err
+    assert "there is no C++ compiler /nonexistent): leave --compile out" in err
     assert not (tmp_path / "other").exists()
 
 
@@ -189,7 +189,8 @@ def test_a_compiled_run_is_resumed_where_there_is_a_compiler(monkeypatch: pytest
 def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--out", run)
-    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)"
+    compiled = "not compiled (compile time about 100 s, not expected to pay off over 120 agent-steps)"
+    line = f"1 process (a short run), {compiled}"
     assert (code, line in out) == (0, True)
     config = json.loads((run / "config.json").read_text())
     assert (config["device"], config["compile"]) == ("cpu", False)
@@ -238,7 +239,7 @@ def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     code, _, err = cli(*words)
     assert (code, "holds this run, finished" in err) == (2, True)
     code, _, err = cli(*words, "--compile")
-    assert (code, "compile is false there and true here" in err) == (2, True)
+    assert (code, "compile is false in the existing run, true in this command" in err) == (2, True)
 
 
 def test_no_more_workers_than_agents(tmp_path: Path, cli: Cli) -> None:
@@ -313,7 +314,7 @@ def test_hints_name_what_changes_results(monkeypatch: pytest.MonkeyPatch) -> Non
     assert resources._hints(make_plan("CartPole-v1", device="cuda", tf32=True)) == []
     assert resources._hints(make_plan("CartPole-v1", device="cpu")) == []
     assert resources._hints(make_plan("CartPole-v1", device="cpu", tf32=True)) == [
-        "note: --tf32 acts on CUDA devices only, and changes nothing on cpu"
+        "note: --tf32 has no effect on a CPU"
     ]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert resources._hints(plan) == []

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from valueshare.cli.running import run_and_report
+from valueshare.cli.run_and_report import run_and_report
 from valueshare.errors import EnvironmentFailed
 from valueshare.runs import run_folder
 from valueshare.signals import stop_on_signals
@@ -93,7 +93,7 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(
     monkeypatch.setattr(run_folder, "create_run_folder", late)
     code, _, err = cli(*TRAIN.split(), "--out", out)
     assert (code, err.count("\n")) == (130, 1)
-    assert f"stopped; no phase is finished yet; resume with: valueshare resume {out}" in err
+    assert f"stopped; no checkpoint yet; resume with: valueshare resume {out}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

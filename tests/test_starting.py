@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from valueshare.cli import make_app
-from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
 from valueshare.report.tables import FINAL
 from valueshare.runs.planning import make_plan
@@ -63,7 +63,8 @@ def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command
     code, _, err = cli(*constant, "--steps", "90")
     assert (code, err.count("\n")) == (2, 1)
     command = f"valueshare extend {tmp_path / 'run'} --steps 90"
-    assert err.endswith(f"steps of CartPole-v1 is 60 there and 90 here): {OTHER_OUT}, or continue it: {command}\n")
+    differs = "--steps of CartPole-v1 is 60 in the existing run, 90 in this command"
+    assert err.endswith(f"{differs}): choose another --out, or continue it: {command}\n")
     for other in (("--steps", "30"), ("--steps", "90", "--batch-size", "8"), ("--steps", "90", "--seeds", "2")):
         code, _, err = cli(*constant, *other)
         assert (code, "valueshare extend" in err) == (2, False), err
@@ -90,7 +91,7 @@ def test_extending_is_not_recommended_where_the_step_size_has_fallen_to_0(tmp_pa
 def test_of_two_processes_that_start_one_run_the_second_is_told_of_the_first(tmp_path: Path) -> None:
     """Both have found no folder, and one of them makes it."""
     plan, used = make_plan("CartPole-v1", seeds=1, steps=60), UsedOptions({})
-    busy = "run is being trained by another process: let it end"
+    busy = "run is being trained by another process: wait for it to finish"
     with create_run_folder(tmp_path / "run", plan, "first", used):
         with pytest.raises(InvalidInput, match=busy), create_run_folder(tmp_path / "run", plan, "second", used):
             pass

@@ -63,7 +63,7 @@ def run() -> None:
         except Exception as error:
             if not (is_out_of_memory(error) or (isinstance(error, ADDRESS_ERRORS) and has_small_address_space())):
                 raise
-            print_line("valueshare: there is no memory to load its libraries", error=True)
+            print_line("valueshare: out of memory: the libraries cannot be loaded", error=True)
             sys.exit(1)
     end = raise_on_signal()
     for number in codes:

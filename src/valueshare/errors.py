@@ -8,7 +8,7 @@ import re
 import traceback
 from pathlib import Path
 
-OTHER_OUT = "choose another --out (from Python: out=)"
+OTHER_OUT = "choose another `out`"
 # Fillers, blanks that are no white space, and variation selectors: printable to Python, but invisible.
 INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0000-\U000e01ef]"
@@ -19,6 +19,9 @@ MAX_LINE = 4_000  # characters of one line: a path of the system can be as long
 class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.
 
+    The message has settings in backticks, by their Python names: `step_size`, or `step_size = 0`. The command line
+    writes these as options, --step-size 0 (`cli.arguments.with_options`).
+
     The command line prints it as one line and exits with 2. What is raised besides `EnvironmentFailed` and
     `CallbackFailed` is a defect of this package or of the machine, and keeps its traceback.
     """
@@ -26,13 +29,6 @@ class InvalidInput(ValueError):
     def __str__(self) -> str:
         """The message; parts of it may come from anybody's file, and Python prints it too."""
         return printable(super().__str__())
-
-
-class InvalidSetting(InvalidInput):
-    """A setting is wrong. The message names settings as Python does; the command line writes them as options.
-
-    Of any `InvalidInput` it does so at the beginning of the message: steps = 0 is --steps 0 there.
-    """
 
 
 class EnvironmentFailed(RuntimeError):
@@ -56,7 +52,9 @@ def printable(text: str, limit: int = MAX_LINE) -> str:
     if _is_visible(text) and len(text) <= limit:
         return text
     characters = _shortened(text, limit)
-    escaped = (one if _is_visible(one) else one.encode("unicode_escape").decode() for one in characters)
+    escaped = (
+        character if _is_visible(character) else character.encode("unicode_escape").decode() for character in characters
+    )
     return _shortened("".join(escaped), limit)
 
 
@@ -72,6 +70,11 @@ def _shortened(text: str, limit: int) -> str:
 def one_line(error: object) -> str:
     """A text without line breaks, such as the message of an exception."""
     return " ".join(str(error).split())
+
+
+def without_marks(error: Exception) -> str:
+    """The message without backticks, for a setting that is in a file and so is no option."""
+    return str(error).replace("`", "")
 
 
 def exception_text(error: BaseException) -> str:

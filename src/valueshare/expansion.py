@@ -116,7 +116,7 @@ def matrix(n: int, k: Coefficients) -> Array:
     except TypeError as error:  # of arrays and tensors that are not one whole number, too
         raise InvalidInput(f"n is given as {type(n).__name__}: write the number of actions") from error
     if n < 1:
-        raise InvalidInput(f"n = {n}: a state has at least 1 action")
+        raise InvalidInput(f"`n = {n}`: a state has at least 1 action")
     k = _as_array(_checked(k, n), "k")
     return _like(k, np.eye(n)) + (k / n)[..., None, None]
 
@@ -146,7 +146,9 @@ def resolve_k(k: Coefficient, n: int | None) -> float:
     if not is_n(k):
         return k  # type: ignore[return-value]
     if n is None:
-        raise InvalidInput("k = 'n' is the number of actions, which is not known here: give it as n, or write a number")
+        raise InvalidInput(
+            "`k = 'n'` is the number of actions, which is not known here: give it as n, or write a number"
+        )
     return float(n)
 
 
@@ -164,7 +166,7 @@ def _checked(k: Coefficients, n: int | None = None) -> Number:
     """k as a number or an array of numbers, "n" as the number of actions, or refused."""
     if is_n(k):
         if n is None:
-            raise InvalidInput("k = 'n' is the number of actions, which is not known here: write a number")
+            raise InvalidInput("`k = 'n'` is the number of actions, which is not known here: write a number")
         return float(n)
     rule = "the mean-scaling coefficient is a finite number >= 0 (k = 0 changes nothing)"
     return _within(k, "k", rule, NUMBERS if n is None else NUMBERS_OR_N)
@@ -186,7 +188,7 @@ def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: f
         entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
     for entry in entries:
         if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
-            raise InvalidInput(f"{name} = {entry}: {rule}")
+            raise InvalidInput(f"`{name} = {entry}`: {rule}")
     return value
 
 

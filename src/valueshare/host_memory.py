@@ -109,7 +109,7 @@ def byte_count(name: str, size: int | str) -> int:
     units = {unit.lower(): factor for unit, factor in UNITS.items()} | {"": 1}
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]*)", str(size).strip().lower())
     if match is None or match[2] not in units or isinstance(size, bool):
-        raise InvalidInput(f"{name} = {size}: write a size like 4GB or 500MB")
+        raise InvalidInput(f"`{name} = {size}`: write a size like 4GB or 500MB")
     return int(float(match[1]) * units[match[2]])
 
 

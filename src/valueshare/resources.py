@@ -14,14 +14,14 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.envs.backends import BACKENDS
-from valueshare.errors import InvalidInput, first_line
+from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.devices import checked_device
 from valueshare.population.engine import asynchronous_groups, prefers_processes
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
-from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
@@ -74,8 +74,8 @@ class Resources(NamedTuple):
     @property
     def line(self) -> str:
         processes = "1 process" if self.workers.value == 1 else f"{self.workers.value} worker processes"
-        words = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
-        return "resources: " + ", ".join(f"{word} ({choice.reason})" for word, choice in zip(words, self, strict=True))
+        values = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
+        return "resources: " + ", ".join(f"{word} ({choice.reason})" for word, choice in zip(values, self, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
@@ -103,9 +103,9 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
         repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
-        each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        cost = f"takes about {speedup.compile_seconds:.0f} s{each}"
-        compiled = Choice(repaid, f"{cost}, and saves {'more' if repaid else 'less'} over {count} agent-steps")
+        per_what = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
+        cost = f"compile time about {speedup.compile_seconds:.0f} s{per_what}"
+        compiled = Choice(repaid, f"{cost}, {'' if repaid else 'not '}expected to pay off over {count} agent-steps")
     return Resources(device, workers, compiled)
 
 
@@ -175,7 +175,7 @@ def prepare_launch(
         except DoesNotFit:
             requested = requested._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
         except InvalidInput as error:
-            requested = requested._replace(workers=Choice(1, first_line(error)))
+            requested = requested._replace(workers=Choice(1, without_marks(error)))
     if cluster is None:
         if chosen.compiled.value and try_compile:
             check()  # nothing is compiled for a run that is refused
@@ -190,7 +190,7 @@ def prepare_launch(
 def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
     """The worker processes of a run whose size does not decide; 0: it does."""
     if plan.network is not None:
-        return Choice(1, "a network of your own")
+        return Choice(1, "a custom network")
     if execution.callbacks:
         return Choice(1, "callbacks")
     if isinstance(location, Url) and location.scheme == "memory":
@@ -200,18 +200,17 @@ def _required_workers(plan: Plan, execution: ExecutionOptions, location: Locatio
 
 def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) -> list[str]:
     """The threads that step environments, and the groups of agents, with reasons; only where there are any."""
-    check_counts(execution)
     specs, cores = plan.populations.values(), available_cores()
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
-    words = []
+    texts = []
     if threaded := [spec for spec in specs if BACKENDS[spec.backend].is_threaded]:
-        each = " per process" if workers > 1 else ""
+        per_process = " per process" if workers > 1 else ""
         most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
         count, reason = threads, "given" if execution.threads else pluralize(cores, "core")
         if execution.threads and threads > most:
             count, reason = most, f"{threads} given, one per environment at most"
-        words.append(f"up to {pluralize(count, 'environment thread')}{each} ({reason})")
+        texts.append(f"up to {pluralize(count, 'environment thread')}{per_process} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)
@@ -220,8 +219,8 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
         count = asynchronous_groups(largest, threads)
         reason = "emulators in processes, one per group"
     else:
-        return words
-    return [*words, f"{pluralize(count, 'group')} of agents ({reason})"]
+        return texts
+    return [*texts, f"{pluralize(count, 'group')} of agents ({reason})"]
 
 
 def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_compile: bool) -> Resources:
@@ -230,7 +229,7 @@ def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_c
         return chosen
     device = checked_device(chosen.device.value)
     if not automatic:
-        advice = "this run is compiled: resume it where there is a compiler" if resuming else "leave compile out"
+        advice = "this run is compiled: resume it where there is a compiler" if resuming else "leave `compile` out"
         check_compiler(device, advice, try_it=try_compile)
         return chosen
     problem = compiler_problem(device, try_it=try_compile)
@@ -250,7 +249,7 @@ def _has_cuda() -> bool:
 def _hints(plan: Plan) -> list[str]:
     """A note on TensorFloat-32 where it has no effect; settings that change results and would pay here, in one line."""
     if plan.device == "cpu" and any(settings.tf32 for settings in plan.settings.values()):
-        return ["note: --tf32 acts on CUDA devices only, and changes nothing on cpu"]
+        return ["note: --tf32 has no effect on a CPU"]
     if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
         return []
     hints, settings = [], plan.settings.values()

@@ -21,7 +21,7 @@ from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
 TRUSTED_LIMIT = 10**15  # for one's own runs the memory of the machine is the limit
-OPTION = "--max-result-size"  # raises it
+OPTION = "`max_result_size`"  # raises it
 MAX_COLUMNS = 1_000
 COPIES = 3  # an analysis holds the results so many times
 # A cell of text is at least two bytes with its separator, and a reference of 16 when it is read.
@@ -55,7 +55,7 @@ class SizeLimit:
         if self._taken > self.limit:
             raise TooLarge(
                 f"{file} would take {format_bytes(count)} of memory{many}{more}, and at most "
-                f"{format_bytes(self.limit)} are read: write {OPTION} {_round_up_size(self._taken)}"
+                f"{format_bytes(self.limit)} are read: write `max_result_size = {_round_up_size(self._taken)}`"
             )
         free = free_bytes()
         needed = COPIES * self._taken - before  # those before are held once already

@@ -78,7 +78,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"shard {self.shard}: shards are counted from 1")
 
 
-class Segment(Struct, frozen=True, forbid_unknown_fields=True):
+class StoredSegment(Struct, frozen=True, forbid_unknown_fields=True):
     """One segment of replay in a checkpoint's manifest."""
 
     file: FileName
@@ -94,7 +94,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     phase: Count
     fingerprint: dict[str, Any]
     state: dict[FileName, Digest]
-    segments: list[Segment]
+    segments: list[StoredSegment]
     records: dict[FileName, Digest]
 
 
@@ -133,7 +133,7 @@ def validate_as(values: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Invalid(one_line(error)) from error
+        raise Invalid(one_line(error).replace("`", "'")) from error  # backticks mark settings
 
 
 def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] |
             return None
         if isinstance(error, OSError):
             raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
-        raise InvalidInput(f"{file} is damaged ({error}): put the original file back") from error
+        raise InvalidInput(f"{file} is damaged ({error}): restore the original file") from error
     if "format" in values and not skip_damaged:  # results of tabular studies have no format
         check_format(folder, values)
     return values
@@ -212,14 +212,14 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     stored_format = config.get("format")
     if type(stored_format) is not int:
         raise InvalidInput(
-            f"{folder / CONFIG} is damaged: its format is {stored_format!r}, not {FORMAT}; put it back as it was"
+            f"{folder / CONFIG} is damaged: its format is {stored_format!r}, not {FORMAT}; restore the original file"
         )
     if stored_format == FORMAT:
         if "kind" not in config:
-            raise InvalidInput(f"{folder / CONFIG} is damaged: it has no kind of results; put it back as it was")
+            raise InvalidInput(f"{folder / CONFIG} is damaged: it has no kind of results; restore the original file")
         return
     is_newer = stored_format > FORMAT
-    other, advice = ("a newer", "upgrade valueshare") if is_newer else ("an earlier", "read it with that one")
+    other, advice = ("a newer", "upgrade valueshare") if is_newer else ("an earlier", "use that version")
     version = stored_version(config)
     number = "" if version is None else f" (valueshare {version})"
     raise InvalidInput(

@@ -12,7 +12,7 @@ from numbers import Real
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from valueshare.errors import InvalidSetting
+from valueshare.errors import InvalidInput
 
 MAX_COUNT = 10**12  # far beyond any run, far below what overflows
 MAX_VALUES = 1_000  # in the list of one setting
@@ -69,12 +69,12 @@ def _convert(declared: Setting, value: Any) -> Any:
         return _convert_item(declared, value)
     name, kinds = declared.name, get_args(declared.kind)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidSetting(f"{name} = {value!r}: write a list of numbers, like [{value}]")
+        raise InvalidInput(f"`{name} = {value!r}`: write a list of numbers, like [{value}]")
     values = tuple(islice(value, MAX_VALUES + 1))  # from Python, it may have no end
     if len(values) > MAX_VALUES:
-        raise InvalidSetting(f"{name} has more than {MAX_VALUES:,} numbers: write fewer")
+        raise InvalidInput(f"`{name}` has more than {MAX_VALUES:,} numbers: write fewer")
     if kinds[-1] is not Ellipsis and len(values) != len(kinds):
-        raise InvalidSetting(f"{name} = {values}: write {len(kinds)} numbers")
+        raise InvalidInput(f"`{name} = {values}`: write {len(kinds)} numbers")
     return tuple(_convert_item(declared, item) for item in values)
 
 
@@ -85,13 +85,13 @@ def _convert_item(declared: Setting, value: Any) -> Any:
         _check_range(declared, value)
     elif kind is bool:
         if (isinstance(value, Real) and not _is_bool(value)) or value not in (True, False):
-            raise InvalidSetting(f"{name} = {value!r}: write True or False")
+            raise InvalidInput(f"`{name} = {value!r}`: write True or False")
         value = bool(value)
     elif kind is str:
         if not isinstance(value, str):
-            raise InvalidSetting(f"{name} = {value!r}: write a name")
+            raise InvalidInput(f"`{name} = {value!r}`: write a name")
     elif value not in get_args(kind):  # a Literal
-        raise InvalidSetting(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
+        raise InvalidInput(f"`{name} = {value!r}`: write one of {', '.join(get_args(kind))}")
     return value
 
 
@@ -108,7 +108,7 @@ def _check_range(declared: Setting, value: float) -> None:
         wanted = f"number {lower} and {upper}"
     else:
         wanted = f"number {lower if value < low or value <= above else upper}"
-    raise InvalidSetting(f"{declared.name} = {value}: write a {wanted}")
+    raise InvalidInput(f"`{declared.name} = {value}`: write a {wanted}")
 
 
 def as_int(name: str, value: Any) -> int:
@@ -118,18 +118,18 @@ def as_int(name: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         count = None
     if count is None or count != value or _is_bool(value):
-        raise InvalidSetting(f"{name} = {value!r}: write a whole number")
+        raise InvalidInput(f"`{name} = {value!r}`: write a whole number")
     return count
 
 
 def as_float(name: str, value: Any) -> float:
     """A number as a float, NumPy's too; strings, True and False are rejected."""
     if not isinstance(value, Real) or _is_bool(value):
-        raise InvalidSetting(f"{name} = {value!r}: write a number")
+        raise InvalidInput(f"`{name} = {value!r}`: write a number")
     try:
         return float(value)
     except OverflowError as error:  # a whole number from JSON may have 4,300 digits
-        raise InvalidSetting(f"{name} is a number of more than 300 digits: write a finite number") from error
+        raise InvalidInput(f"`{name}` is a number of more than 300 digits: write a finite number") from error
 
 
 def _is_bool(value: Any) -> bool:

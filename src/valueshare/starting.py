@@ -14,9 +14,9 @@ from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import print_lines
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, extend_plan, to_config
@@ -24,10 +24,10 @@ from valueshare.runs.plan_text import plan_listing, plan_summary, schedule_notes
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
-from valueshare.runs.storage.copies import refuse_new_run, refuse_other_files, working_copy
+from valueshare.runs.storage.copies import open_storage, refuse_new_run, refuse_other_files
 from valueshare.runs.storage.leases import leased, remove_abandoned
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import PROVENANCE, Copy, is_metadata
+from valueshare.runs.storage.remote import PROVENANCE, RunStorage, is_metadata
 from valueshare.schema import CONFIG
 from valueshare.text import resume_command
 
@@ -40,8 +40,8 @@ def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
                 raise InvalidInput(
-                    f"shard = {shard}: {location.parent} holds {other.name}, of another number of "
-                    "shards; write that number, or choose another --out"
+                    f"`shard = {shard}`: {location.parent} holds {other.name}, of another number of "
+                    "shards; write that number, or {OTHER_OUT}"
                 )
     return location
 
@@ -63,17 +63,17 @@ def start(
     execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
     if _can_resume(plan, location, execution):
         return resume_run(location, execution, command)
-    with _working_copy(location, execution) as copy:
-        refuse_other_files(copy)
-        run_folder.refuse_existing_run(copy.folder, plan, copied=copy.is_remote)
+    with _open_storage(location, execution) as storage:
+        refuse_other_files(storage)
+        run_folder.refuse_existing_run(storage.folder, plan, copied=storage.is_remote)
         execution.poll_stop()
         with (
-            _choose_resources(plan, copy, execution, resuming=False, about=about) as launch_plan,
+            _choose_resources(plan, storage, execution, resuming=False, about=about) as launch_plan,
             run_folder.create_run_folder(
-                copy.folder, launch_plan.plan, command, _stored_options(launch_plan, execution), deviations
+                storage.folder, launch_plan.plan, command, _stored_options(launch_plan, execution), deviations
             ),
         ):
-            return _launch(launch_plan, copy, execution, lambda: refuse_new_run(copy))
+            return _launch(launch_plan, storage, execution, lambda: refuse_new_run(storage))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -123,55 +123,55 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
 
 
 def resume_run(location: Location, execution: ExecutionOptions, command: str = "valueshare resume") -> Run:
-    """Resume a run from its last finished phase; one that is finished is only opened."""
-    with _stored_run(location, execution) as (plan, copy):
-        if run_folder.is_finished(copy.folder, plan, copied=copy.is_remote):
+    """Resume a run from its last checkpoint; one that is finished is only opened."""
+    with _stored_run(location, execution) as (plan, storage):
+        if run_folder.is_finished(storage.folder, plan, copied=storage.is_remote):
             print_lines(execution.console, f"this run is finished: {location}")
-            return _open_finished(plan, copy, execution)
+            return _open_finished(plan, storage, execution)
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
-            run_folder.sync_progress(copy.folder, plan)
-            run_folder.record_resume(copy.folder, command, used)
+            run_folder.sync_progress(storage.folder, plan)
+            run_folder.record_resume(storage.folder, command, used)
 
-        return _continue(plan, copy, execution, begin)
+        return _continue(plan, storage, execution, begin)
 
 
 def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> Run:
     """Continue training a finished run to `steps` steps in total."""
-    with _stored_run(location, execution) as (stored, copy):
-        if not run_folder.is_finished(copy.folder, stored, copied=copy.is_remote):
+    with _stored_run(location, execution) as (stored, storage):
+        if not run_folder.is_finished(storage.folder, stored, copied=storage.is_remote):
             raise InvalidInput(
-                f"the run in {location} is not finished: let it end, or if it was stopped, "
+                f"the run in {location} is not finished: wait for it to finish, or if it was stopped, "
                 f"{resume_command(location)} first"
             )
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
-            if to_config(run_folder.open_plan(copy.folder)) != to_config(stored):
-                raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
-            run_folder.write_extension(copy.folder, plan, f"valueshare extend --steps {steps}", used)
-            copy.push(lambda name: name == CONFIG)  # before everything else, as in a folder
+            if to_config(run_folder.open_plan(storage.folder)) != to_config(stored):
+                raise InvalidInput(f"another command has extended the run in {location} meanwhile: run this one again")
+            run_folder.write_extension(storage.folder, plan, f"valueshare extend --steps {steps}", used)
+            storage.push(lambda name: name == CONFIG)  # before everything else, as in a folder
 
         plan = extend_plan(stored, steps)
         print_lines(execution.console, *schedule_notes(plan))
-        return _continue(plan, copy, execution, begin)
+        return _continue(plan, storage, execution, begin)
 
 
 @contextmanager
-def _stored_run(location: Location, execution: ExecutionOptions) -> Iterator[tuple[Plan, Copy]]:
+def _stored_run(location: Location, execution: ExecutionOptions) -> Iterator[tuple[Plan, RunStorage]]:
     """The plan of a run, and the folder or copy in which it continues."""
     run_folder.check_links(location)
-    with _working_copy(location, execution) as copy:
-        copy.pull(is_metadata)
-        plan = run_folder.open_plan(copy.folder)
-        check_network_factory(copy.folder, plan, execution.network)
-        yield plan, copy
+    with _open_storage(location, execution) as storage:
+        storage.pull(is_metadata)
+        plan = run_folder.open_plan(storage.folder)
+        check_network_factory(storage.folder, plan, execution.network)
+        yield plan, storage
 
 
 def _continue(
-    plan: Plan, copy: Copy, execution: ExecutionOptions, begin: Callable[[Plan, run_folder.UsedOptions], None]
+    plan: Plan, storage: RunStorage, execution: ExecutionOptions, begin: Callable[[Plan, run_folder.UsedOptions], None]
 ) -> Run:
     """Train a stored run to the end of the plan; `begin` records it in the folder, whose lock is held then."""
-    folder = copy.folder
+    folder = storage.folder
     announce_imports(plan.backends)
     execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
     try:
@@ -184,15 +184,15 @@ def _continue(
     if _writes_events(folder, execution):
         execution = replace(execution, log=(*execution.log, "tensorboard"))
     execution.poll_stop()
-    with lock_run(folder), _choose_resources(plan, copy, execution, resuming=True) as launch_plan:
+    with lock_run(folder), _choose_resources(plan, storage, execution, resuming=True) as launch_plan:
 
         def begin_locked() -> None:
-            copy.pull(is_metadata)  # another process may have resumed it meanwhile
-            if not copy.is_remote:
+            storage.pull(is_metadata)  # another process may have resumed it meanwhile
+            if not storage.is_remote:
                 run_folder.remove_leftovers(folder, plan)
             begin(launch_plan.plan, _stored_options(launch_plan, execution))
 
-        return _launch(launch_plan, copy, execution, begin_locked)
+        return _launch(launch_plan, storage, execution, begin_locked)
 
 
 def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run_folder.UsedOptions:
@@ -203,32 +203,32 @@ def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run
     return run_folder.UsedOptions({**launch_plan.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
 
 
-def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractContextManager[Copy]:
+def _open_storage(location: Location, execution: ExecutionOptions) -> AbstractContextManager[RunStorage]:
     """Where the files of a run are written."""
     if not isinstance(location, Path):
         run_folder.check_links(location)
         execution.poll_stop()
-    return working_copy(location, keep=True)
+    return open_storage(location, keep=True)
 
 
-def _open_finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
+def _open_finished(plan: Plan, storage: RunStorage, execution: ExecutionOptions) -> Run:
     """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
-    records = run_folder.read_records(copy.folder)
-    if copy.is_remote:  # its driver may have been killed after the last manifest was sent
-        remove_abandoned(copy.store, lambda line: print_lines(execution.console, line))
+    records = run_folder.read_records(storage.folder)
+    if storage.is_remote:  # its driver may have been killed after the last manifest was sent
+        remove_abandoned(storage.store, lambda line: print_lines(execution.console, line))
     else:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
-        with suppress(OSError, InvalidInput), lock_run(copy.folder):
-            run_folder.remove_leftovers(copy.folder, plan)
-        if _writes_events(copy.folder, execution):
+        with suppress(OSError, InvalidInput), lock_run(storage.folder):
+            run_folder.remove_leftovers(storage.folder, plan)
+        if _writes_events(storage.folder, execution):
             execution.poll_stop()
-            TensorBoardLog(copy.folder, plan.agents, records).close()
-    return Run(copy.location, plan.agents, records, finished=True)
+            TensorBoardLog(storage.folder, plan.agents, records).close()
+    return Run(storage.location, plan.agents, records, finished=True)
 
 
 @contextmanager
 def _choose_resources(
-    plan: Plan, copy: Copy, execution: ExecutionOptions, *, resuming: bool, about: Sequence[str] = ()
+    plan: Plan, storage: RunStorage, execution: ExecutionOptions, *, resuming: bool, about: Sequence[str] = ()
 ) -> Iterator[LaunchPlan]:
     """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused.
 
@@ -236,42 +236,47 @@ def _choose_resources(
     """
     _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
-        workers = run_folder.stored_workers(copy.folder) if resuming else 0
-        launch_plan = prepare_launch(plan, execution, cluster, copy.location, resuming=resuming, stored_workers=workers)
+        workers = run_folder.stored_workers(storage.folder) if resuming else 0
+        launch_plan = prepare_launch(
+            plan, execution, cluster, storage.location, resuming=resuming, stored_workers=workers
+        )
         plan, launcher, memory = launch_plan.plan, launch_plan.launcher, launch_plan.check()
-        warning = launcher.check_location(copy.location)
+        warning = launcher.check_location(storage.location)
         notes = [] if warning is None else [f"note: {warning}"]
         about_plan = plan_summary(plan, launch_plan.resources.workers.value)
         lines = [*about_plan, *about, *launch_plan.lines, f"memory: {memory}"]
-        print_lines(execution.console, *lines, f"run folder: {copy.location}", *notes)
-        estimate = launcher.estimate(plan, copy.folder if resuming else None, measure=False)
+        print_lines(execution.console, *lines, f"run folder: {storage.location}", *notes)
+        estimate = launcher.estimate(plan, storage.folder if resuming else None, measure=False)
         if estimate is not None:
             print_lines(execution.console, estimate)
         yield launch_plan
 
 
-def _launch(launch_plan: LaunchPlan, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
+def _launch(
+    launch_plan: LaunchPlan, storage: RunStorage, execution: ExecutionOptions, begin: Callable[[], None]
+) -> Run:
     """Run the plan; at a URL, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """
-    if copy.url is None:
+    if storage.url is None:
         begin()
-        return launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
-    if copy.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// exists only in this process: leave out --workers")
-    with leased(copy.store, lambda line: print_lines(execution.console, line)) as lease:
-        copy.store.delete_partial_files()
+        return launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
+    if storage.url.scheme == "memory" and execution.launcher.workers > 1:
+        raise InvalidInput("memory:// exists only in this process: leave out `workers`")
+    with leased(storage.store, lambda line: print_lines(execution.console, line)) as lease:
+        storage.store.delete_partial_files()
         begin()
-        copy.push()
+        storage.push()
         poll_stop = execution.poll_stop
-        execution = replace(execution, url=copy.url, should_stop=lambda: lease.lost or poll_stop())
-        run = launch(launch_plan.plan, copy.folder, execution, launch_plan.launcher)
+        execution = replace(execution, url=storage.url, should_stop=lambda: lease.lost or poll_stop())
+        run = launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
         if lease.lost:
             raise InvalidInput(
-                f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
+                f"{storage.url} was taken by another process, as this one did not renew its lease: wait for it to "
+                "finish, then resume"
             )
-        copy.push(lambda name: name.startswith("tensorboard/"))
+        storage.push(lambda name: name.startswith("tensorboard/"))
         return run
 
 

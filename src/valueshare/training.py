@@ -12,8 +12,8 @@ from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import settings_in_signature
 from valueshare.runs.callbacks import CallbackFunction
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.plan_text import about_settings
 from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
@@ -47,7 +47,7 @@ def train(
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    Settings that are left out have the value of the environment's preset. Those of an agent (`step_size`,
+    Settings default to the environment's preset. Those of an agent (`step_size`,
     `epsilon_end`, ...) take one value or several. `k="n"` is the number of actions of each environment. `seeds` is how
     many, from `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is called at every step, with several workers ten times a second; a run that it ends
@@ -128,10 +128,10 @@ def resume(
     launcher: LauncherOptions = LOCAL,
     callbacks: Sequence[str | CallbackFunction] | None = None,
 ) -> Run:
-    """Resume a run from its last finished phase; it ends as if it had never stopped.
+    """Resume a run from its last checkpoint; it ends as if it had never stopped.
 
     Settings and TensorBoard events are the run's, and so are `callbacks` that it has by name (None). A run with a
-    caller's own network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
+    custom network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
     """
     execution = ExecutionOptions(
         network=network,

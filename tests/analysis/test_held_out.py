@@ -108,7 +108,7 @@ def test_too_few_seeds_and_too_few_settings() -> None:
     assert check_halves(winning_settings(tidy(10), resamples=FEW)) == []
     with pytest.raises(InvalidInput, match="one combination of settings, so nothing to choose"):
         check_halves(winning_settings(tidy().filter(k=4.0), resamples=FEW))
-    with pytest.raises(InvalidInput, match="metric = 'max': write one of auc, final"):
+    with pytest.raises(InvalidInput, match="`metric = 'max'`: write one of auc, final"):
         winning_settings(tidy(), "max")  # type: ignore[arg-type]
 
 

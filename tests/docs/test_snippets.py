@@ -65,7 +65,7 @@ SCALE = {  # of Python blocks
 OWN_TESTS = {  # Python blocks that other tests run, by page and section ("": all)
     ("docs/integrations.md", ""): "tests/integrations/test_docs_integrations.py",
     ("docs/statistics.md", ""): "tests/analysis/test_docs_statistics.py",
-    ("docs/training.md", "Networks of your own"): "tests/runs/test_own_network.py",
+    ("docs/training.md", "Custom networks"): "tests/runs/test_own_network.py",
 }
 # Run folders that a page speaks of without a command that makes them.
 PREPARED = {

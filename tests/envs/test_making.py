@@ -67,7 +67,7 @@ def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: st
 def test_what_is_advised_for_other_spaces_works() -> None:
     """The example of docs/training.md: Blackjack's Tuple of 32, 11 and 2 values, a 1 for each."""
     section = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
-    example = section.split("## Environments of your own")[1].split("```python\n")[1]
+    example = section.split("## Custom environments")[1].split("```python\n")[1]
     gymnasium.registry.pop("my/FlatBlackjack-v0", None)  # another test may have run the page
     exec(example.split("```")[0], {})
     environments = make_environments("my/FlatBlackjack-v0", 3)

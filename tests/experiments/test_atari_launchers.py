@@ -14,8 +14,8 @@ from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import Shard
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.run import open_run
 from valueshare.runs.shards import shard_plans
 

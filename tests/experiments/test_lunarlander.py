@@ -51,7 +51,7 @@ def test_every_departure_from_the_paper_is_said() -> None:
     [
         ({"scale": "huge"}, "unknown scale 'huge': write one of smoke, small, paper"),
         ({"eval_episodes": 0}, "eval_episodes = 0"),
-        ({"seeds": 1}, "seeds = 1: an interval needs at least 2"),
+        ({"seeds": 1}, "`seeds = 1`: an interval needs at least 2"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -89,7 +89,7 @@ def test_options_replace_those_of_the_scale_and_bad_ones_are_refused() -> None:
     assert "4 seeds instead of 120" in study.deviations
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of smoke, small, full"):
         lunarlander_study("lunarlander-step-size", "paper")
-    with pytest.raises(InvalidInput, match="seeds = 1: an interval needs at least 2"):
+    with pytest.raises(InvalidInput, match="`seeds = 1`: an interval needs at least 2"):
         lunarlander_study("lunarlander-step-size", seeds=1)
 
 

@@ -50,7 +50,7 @@ def test_n_of_the_layer_alone_is_given() -> None:
     assert MeanExpansion("n", n=2)(torch.tensor([3.0, 1.0])).tolist() == [7.0, 5.0]  # Figure 1 of the paper
     assert MeanExpansion(2, n=5).scale == 3  # a number is itself
     with pytest.raises(
-        vs.InvalidInput, match=r"^k = 'n' is the number of actions, which is not known here: give it as n"
+        vs.InvalidInput, match=r"^`k = 'n'` is the number of actions, which is not known here: give it as n"
     ):
         MeanExpansion("n")
 
@@ -238,7 +238,7 @@ def test_action_values_have_no_activation(activation: nn.Module) -> None:
 
 @pytest.mark.parametrize("n", [2.5, 0, -1, "2", 10**13])
 def test_n_is_a_whole_number_from_1(n: Any) -> None:
-    message = rf"^n = '?{n}'?: write"
+    message = rf"^`n = '?{n}'?`: write"
     with pytest.raises(vs.InvalidInput, match=message):
         MeanExpansion("n", n=n)
     with pytest.raises(vs.InvalidInput, match=message):

@@ -28,6 +28,8 @@ from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
 SETTINGS = TrainingSettings(
+    initialization="paper",
+    loss="half-squared",
     steps=120,
     checkpoint_interval=60,
     eval_interval=60,

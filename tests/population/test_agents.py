@@ -36,7 +36,7 @@ def test_only_rdq_is_there_once_for_each_beta() -> None:
     assert plain["step_size"].to_list() == [0.1, 0.1, 0.2, 0.2]
     assert plain["beta"].unique().to_list() == [0.3]
     assert table.filter(algorithm="rdq").height == 8
-    with pytest.raises(InvalidInput, match="an agent is there twice"):
+    with pytest.raises(InvalidInput, match="duplicate agents"):
         agent_table("A", "dqn", seeds=[0], agent_settings=[own[0], own[0]])
 
 
@@ -86,29 +86,29 @@ def test_populations_share_environment_network_and_loss() -> None:
     ("wrong", "message"),
     [
         ({"batch_size": 0}, "batch_size = 0"),
-        ({"batch_size": 64, "replay_capacity": 32}, "smaller than batch_size"),
+        ({"batch_size": 64, "replay_capacity": 32}, "smaller than `batch_size"),
         ({"loss": "hinge"}, "half-squared, huber"),
         ({"step_size_schedule": "cosine"}, "write one of constant, linear"),
-        ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
-        ({"eval_interval": 15_000}, "checkpoints: write checkpoint_interval = 15000, or a divisor of it"),
-        ({"eval_epsilon": 1.5}, "eval_epsilon = 1.5: write a number >= 0 and <= 1"),
-        ({"hidden": (128, 0)}, "hidden = 0: write a number >= 1"),
-        ({"reward_scale": 0.0}, "reward_scale = 0.0: write a number > 0"),
-        ({"adam_betas": (0.9, 1.0)}, "adam_betas = 1.0: write a number >= 0 and < 1"),
+        ({"eval_episodes": 0}, "one of `eval_episodes` and `eval_timesteps`"),
+        ({"eval_interval": 15_000}, "checkpoints: write `checkpoint_interval = 15000`, or a divisor of it"),
+        ({"eval_epsilon": 1.5}, "`eval_epsilon = 1.5`: write a number >= 0 and <= 1"),
+        ({"hidden": (128, 0)}, "`hidden = 0`: write a number >= 1"),
+        ({"reward_scale": 0.0}, "`reward_scale = 0.0`: write a number > 0"),
+        ({"adam_betas": (0.9, 1.0)}, "`adam_betas = 1.0`: write a number >= 0 and < 1"),
         ({"learning_starts": 0}, "learning_starts"),
-        ({"batch_size": 2.5}, "batch_size = 2.5: write a whole number"),
-        ({"steps": float("inf")}, "steps = inf: write a whole number"),
-        ({"quantiles": float("nan")}, "quantiles = nan: write a whole number"),
-        ({"update_interval": "4"}, "update_interval = '4': write a whole number"),
-        ({"hidden": (128, 1.5)}, "hidden = 1.5: write a whole number"),
+        ({"batch_size": 2.5}, "`batch_size = 2.5`: write a whole number"),
+        ({"steps": float("inf")}, "`steps = inf`: write a whole number"),
+        ({"quantiles": float("nan")}, "`quantiles = nan`: write a whole number"),
+        ({"update_interval": "4"}, "`update_interval = '4'`: write a whole number"),
+        ({"hidden": (128, 1.5)}, "`hidden = 1.5`: write a whole number"),
         ({"eval_episodes": -1, "eval_timesteps": 100}, "eval_episodes = -1"),
         ({"eval_timesteps": -1}, "eval_timesteps = -1"),
         ({"eval_episode_limit": 0}, "eval_episode_limit = 0"),
         ({"eval_episode_limit": 1.5}, "eval_episode_limit = 1.5"),
         ({"adam_betas": (0.9,)}, "write 2 numbers"),
-        ({"observation_scale": float("inf")}, "observation_scale = inf: write a finite number"),
+        ({"observation_scale": float("inf")}, "`observation_scale = inf`: write a finite number"),
         ({"optimizer_epsilon": float("nan")}, "optimizer_epsilon = nan"),
-        ({"kappa": 1e-45}, "kappa = 1e-45: write a number >= 1e-30"),
+        ({"kappa": 1e-45}, "`kappa = 1e-45`: write a number >= 1e-30"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -139,9 +139,9 @@ def test_agents_that_cannot_work_are_refused() -> None:
     for seed in (-(2**63) - 1, 2**63):
         with pytest.raises(InvalidInput, match=f"seed {seed}: write numbers of at most 64 bits"):
             agent_table("CartPole-v1", "dqn", seeds=[0, seed])
-    with pytest.raises(InvalidInput, match="each once"):
+    with pytest.raises(InvalidInput, match="each seed once"):
         agent_table("CartPole-v1", "dqn", seeds=[1, 1])
-    with pytest.raises(InvalidInput, match="twice"):
+    with pytest.raises(InvalidInput, match="duplicate value"):
         agent_table("CartPole-v1", "ib-dqn", seeds=[1], k=[2, 2])
 
 

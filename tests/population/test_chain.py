@@ -52,6 +52,8 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     # Quantiles converge later than means: largest errors of 0.037 at 600 steps, 0.020 at 1,500.
     steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
     settings = TrainingSettings(
+        initialization="paper",
+        loss="half-squared",
         steps=steps,
         checkpoint_interval=300,
         eval_interval=steps,

@@ -64,6 +64,6 @@ def test_what_cannot_be_compiled_is_refused_with_one_line(monkeypatch: pytest.Mo
     table = agent_table("CartPole-v1", "rdq", seeds=range(1))
     settings = TrainingSettings(steps=4, hidden=(4,), eval_episodes=1)
     with pytest.raises(
-        InvalidInput, match=r"cannot compile rdq here \(.+\): train in another folder with --no-compile"
+        InvalidInput, match=r"cannot compile rdq here \(.+\): train in another folder with `compile = False`"
     ):
         train_population(table, settings, compiled=True)

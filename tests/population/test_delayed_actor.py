@@ -19,6 +19,8 @@ from valueshare.population.train import train_population
 from valueshare.replay import transitions
 
 SETTINGS = TrainingSettings(
+    initialization="paper",
+    loss="half-squared",
     steps=120,
     checkpoint_interval=40,
     eval_interval=120,

@@ -169,5 +169,5 @@ def test_where_no_episode_finished_there_is_no_score() -> None:
 
 def test_evaluations_that_cannot_end_are_refused() -> None:
     settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=9)
-    with pytest.raises(InvalidInput, match="not a multiple of eval_envs"):
+    with pytest.raises(InvalidInput, match="not a multiple of `eval_envs"):
         train_population(agent_table("tests/Clock-v0", "dqn", seeds=[0]), settings)

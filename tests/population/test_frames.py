@@ -214,7 +214,7 @@ def test_damaged_frames_are_noticed_and_the_checkpoint_before_used(tmp_path: Pat
 
 
 def test_a_replay_on_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="replay_device = 'cuda' needs"):
+    with pytest.raises(InvalidInput, match="`replay_device = 'cuda'` needs"):
         train(settings=dataclasses.replace(SETTINGS, replay_device="cuda"))
     with pytest.raises(InvalidInput, match="write one of cpu, cuda, disk"):
         dataclasses.replace(SETTINGS, replay_device="tape")  # type: ignore[arg-type]

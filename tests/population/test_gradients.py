@@ -21,6 +21,8 @@ from valueshare.replay.transitions import Batch
 
 AGENTS, BATCH = 3, 16
 SETTINGS = TrainingSettings(
+    initialization="paper",
+    loss="half-squared",
     steps=100,
     checkpoint_interval=100,
     eval_interval=100,

@@ -155,7 +155,7 @@ def test_quantiles_are_counted(name: str) -> None:
     )
     # 64 states of a batch, a million quantiles of each, and 64 units in float32 at least.
     assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
-    with pytest.raises(memory.DoesNotFit, match="write fewer quantiles, smaller layers"):
+    with pytest.raises(memory.DoesNotFit, match="write fewer `quantiles`, smaller layers"):
         memory.check(too_many, CPU)
 
 
@@ -240,11 +240,11 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("free", "settings", "advice"),
     [  # an agent: 11 MB, of which 6 MB are the network's and what learning needs of it
-        (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (hidden) or"),
-        (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (hidden) or"),
-        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller replay_capacity or"),
-        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller replay_capacity or"),
-        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer eval_envs"),
+        (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (`hidden`) or"),
+        (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (`hidden`) or"),
+        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller `replay_capacity` or"),
+        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller `replay_capacity` or"),
+        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer `eval_envs`"),
         (
             10**9,
             {"hidden": [8], "eval_interval": 1, "checkpoint_interval": 1},
@@ -287,7 +287,7 @@ def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: py
     room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
     monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
     with pytest.raises(
-        memory.DoesNotFit, match=r"100 agents require .* of host memory .* smaller checkpoint_interval$"
+        memory.DoesNotFit, match=r"100 agents require .* of host memory .* smaller `checkpoint_interval`$"
     ):
         memory.check(need, gpu)
     assert memory.process_bytes(need, gpu) > 100 * (need.host_per_agent + 0.99 * copy)

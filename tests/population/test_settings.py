@@ -48,32 +48,32 @@ class Example:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("count", 0, "count = 0: write a number >= 1"),
-        ("count", MAX_COUNT + 1, f"count = {MAX_COUNT + 1}: write a number <= 1,000,000,000,000"),
-        ("count", 1.5, "count = 1.5: write a whole number"),
-        ("count", "1", "count = '1': write a whole number"),
-        ("count", None, "count = None: write a whole number"),
-        ("count", True, "count = True: write a whole number"),
-        ("count", np.True_, "count = np.True_: write a whole number"),
-        ("share", np.True_, "share = np.True_: write a number"),
-        ("share", 10**400, "share is a number of more than 300 digits: write a finite number"),
-        ("share", False, "share = False: write a number"),
-        ("flag", 1, "flag = 1: write True or False"),
-        ("flag", 0.0, "flag = 0.0: write True or False"),
-        ("share", -0.1, "share = -0.1: write a number >= 0 and < 1"),
-        ("share", 1, "share = 1.0: write a number >= 0 and < 1"),
-        ("share", float("nan"), "share = nan: write a finite number"),
-        ("share", "x", "share = 'x': write a number"),
-        ("rate", 0, "rate = 0.0: write a number > 0"),
-        ("rate", float("inf"), "rate = inf: write a finite number"),
-        ("kind", "c", "kind = 'c': write one of a, b"),
-        ("kind", ["a"], "kind = ['a']: write one of a, b"),
-        ("flag", "yes", "flag = 'yes': write True or False"),
-        ("widths", 4, "widths = 4: write a list of numbers, like [4]"),
-        ("widths", [4, 10], "widths = 10: write a number >= 1 and <= 9"),
-        ("widths", iter(int, 1), "widths has more than 1,000 numbers: write fewer"),
-        ("pair", [1], "pair = (1,): write 2 numbers"),
-        ("label", 5, "label = 5: write a name"),
+        ("count", 0, "`count = 0`: write a number >= 1"),
+        ("count", MAX_COUNT + 1, f"`count = {MAX_COUNT + 1}`: write a number <= 1,000,000,000,000"),
+        ("count", 1.5, "`count = 1.5`: write a whole number"),
+        ("count", "1", "`count = '1'`: write a whole number"),
+        ("count", None, "`count = None`: write a whole number"),
+        ("count", True, "`count = True`: write a whole number"),
+        ("count", np.True_, "`count = np.True_`: write a whole number"),
+        ("share", np.True_, "`share = np.True_`: write a number"),
+        ("share", 10**400, "`share` is a number of more than 300 digits: write a finite number"),
+        ("share", False, "`share = False`: write a number"),
+        ("flag", 1, "`flag = 1`: write True or False"),
+        ("flag", 0.0, "`flag = 0.0`: write True or False"),
+        ("share", -0.1, "`share = -0.1`: write a number >= 0 and < 1"),
+        ("share", 1, "`share = 1.0`: write a number >= 0 and < 1"),
+        ("share", float("nan"), "`share = nan`: write a finite number"),
+        ("share", "x", "`share = 'x'`: write a number"),
+        ("rate", 0, "`rate = 0.0`: write a number > 0"),
+        ("rate", float("inf"), "`rate = inf`: write a finite number"),
+        ("kind", "c", "`kind = 'c'`: write one of a, b"),
+        ("kind", ["a"], "`kind = ['a']`: write one of a, b"),
+        ("flag", "yes", "`flag = 'yes'`: write True or False"),
+        ("widths", 4, "`widths = 4`: write a list of numbers, like [4]"),
+        ("widths", [4, 10], "`widths = 10`: write a number >= 1 and <= 9"),
+        ("widths", iter(int, 1), "`widths` has more than 1,000 numbers: write fewer"),
+        ("pair", [1], "`pair = (1,)`: write 2 numbers"),
+        ("label", 5, "`label = 5`: write a name"),
     ],
 )
 def test_a_value_out_of_range_is_refused(name: str, value: Any, message: str) -> None:
@@ -104,7 +104,7 @@ def test_the_help_shows_the_generic_preset(app: App) -> None:
     shown = {argument.name: argument.show_default for argument in app["train"].assemble_argument_collection()}
     for name, value in values.items():
         default = shown[f"--{name.replace('_', '-')}"]
-        if value is None or "left out" in SETTINGS[name].help:
+        if value is None or "default: " in SETTINGS[name].help:
             assert default is False, name
         else:
             words = value if isinstance(value, tuple) else ["off" if value is False else value]

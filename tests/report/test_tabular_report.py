@@ -64,7 +64,7 @@ def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixtu
             report((study,), figures=(name,))
     with pytest.raises(InvalidInput, match="report it alone"):
         report((study, study))
-    with pytest.raises(InvalidInput, match="it has no verdict for --compare"):
+    with pytest.raises(InvalidInput, match="it has no verdict for `compare`"):
         report((study,), compare=("a,b",))
 
 
@@ -180,7 +180,7 @@ def test_a_shard_that_cannot_be_is_refused(shard: object, study: Path, capsys: p
     line = capsys.readouterr().err
     assert (ended.value.code, line.count("\n")) == (2, 1)
     assert f"{study} is damaged (" in line
-    assert "): run this shard again, --overwrite" in line
+    assert "): run this shard again with --overwrite" in line
 
 
 def test_shards_without_their_studies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_shards_without_their_studies_are_refused(tmp_path: Path, capsys: pytest
         main(["report", str(tmp_path)])
     line = capsys.readouterr().err
     assert (ended.value.code, line.count("\n")) == (2, 1)
-    assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field `studies`)" in line
+    assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field 'studies')" in line
 
 
 @pytest.mark.parametrize("steps", [10**10, 10**30])
@@ -203,5 +203,5 @@ def test_norms_that_take_hours_are_not_computed(steps: int, study: Path, monkeyp
     config["studies"][0]["steps"] = steps
     file.write_text(json.dumps(config))
     monkeypatch.setattr("valueshare.experiments.tabular.sweep", lambda *_, **__: pytest.fail("it computes"))
-    with pytest.raises(InvalidInput, match=r"its norms take more than 1e\+10 timesteps .* which `report` does not"):
+    with pytest.raises(InvalidInput, match=r"its norms take more than 1e\+10 timesteps .* which a report does not"):
         report((study,))

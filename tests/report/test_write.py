@@ -142,13 +142,13 @@ def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
         report(())
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(InvalidInput, match=r"file is a file: choose another --out"):
+    with pytest.raises(InvalidInput, match=r"file is a file: choose another `out`"):
         report((run,), out=file)
-    with pytest.raises(InvalidInput, match=r"cannot write to .*: file name too long; choose another --out"):
+    with pytest.raises(InvalidInput, match=r"cannot write to .*: file name too long; choose another `out`"):
         report((run,), out=tmp_path.joinpath(*["a"] * 3_000))
     assert not (tmp_path / "a").exists()
     for resamples in (0, 10**30):  # the second would be an array too large for any memory
-        with pytest.raises(InvalidInput, match=f"resamples = {resamples}: write a number from 1 to 1,000,000"):
+        with pytest.raises(InvalidInput, match=f"`resamples = {resamples}`: write a number from 1 to 1,000,000"):
             report((run,), resamples=resamples)
 
 

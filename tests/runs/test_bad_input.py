@@ -74,11 +74,11 @@ BAD = {
     ),
     "the decay of RMSprop with Adam": (
         ["--rmsprop-decay", "0.9"],
-        "--rmsprop-decay 0.9: only rmsprop has it; set optimizer to rmsprop, or leave --rmsprop-decay out",
+        "--rmsprop-decay 0.9: only rmsprop has it; set --optimizer rmsprop, or leave --rmsprop-decay out",
     ),
     "Adam's betas with RMSprop": (
         ["--optimizer", "rmsprop", "--adam-betas", "0.9", "0.99"],
-        "only adam has it; set optimizer to adam, or leave --adam-betas out",
+        "only adam has it; set --optimizer adam, or leave --adam-betas out",
     ),
     "a scale of rewards that are clipped": (
         ["--clip-rewards", "--reward-scale", "0.1"],
@@ -88,7 +88,7 @@ BAD = {
         ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
         "the loss of iqn, ib-iqn is the quantile Huber loss; leave",
     ),
-    "k twice": (["--k", "1", "1"], "a value is there twice"),
+    "k twice": (["--k", "1", "1"], "duplicate value"),
     "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],
@@ -151,7 +151,7 @@ def test_a_gpu_that_is_not_here_is_said_before_other_settings(
         ("a file", "is a file: choose another --out"),
         ("a file/run", "cannot write to a file/run: not a directory"),
         ("full", "full holds something other than results"),
-        (".", "holds the folder you are in"),
+        (".", "contains the current working directory"),
         ("", "'' is not a folder: write its name, like runs/first"),
         ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),
     ],
@@ -192,7 +192,7 @@ def test_what_cannot_be_compiled_is_said_before_there_is_a_folder(
 def test_settings_by_name_have_their_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="did you mean batch_size"):
         make_plan("CartPole-v1", batch_sise=3)
-    with pytest.raises(InvalidInput, match="first_seed goes with a number"):
+    with pytest.raises(InvalidInput, match="`first_seed` cannot be combined with a list of `seeds`"):
         make_plan("CartPole-v1", seeds=[1, 2], first_seed=3)
 
 
@@ -203,35 +203,35 @@ class Settled(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"k": "a"}, "^k = 'a': write a number, or 'n', the number of actions$"),
-        ({"k": [0, None]}, "^k = None: write a number, or 'n'"),
+        ({"k": "a"}, "^`k = 'a'`: write a number, or 'n', the number of actions$"),
+        ({"k": [0, None]}, "^`k = None`: write a number, or 'n'"),
         ({"k": []}, "no k is given"),
-        ({"hidden": 64}, r"hidden = 64: write a list of numbers, like \[64\]"),
-        ({"hidden": "64"}, "hidden = '64': write a list"),
-        ({"hidden": [64, "x"]}, "hidden = 'x': write a whole number"),
-        ({"adam_betas": 0.9}, "adam_betas = 0.9: write a list"),
-        ({"adam_betas": [0.9, "x"]}, "adam_betas = 'x': write a number"),
-        ({"seeds": 2.5}, "seeds = 2.5: write a whole number"),
-        ({"seeds": "many"}, "seeds = 'many': write a whole number"),
-        ({"seeds": [1, 2.5]}, "seeds = 2.5: write a whole number"),
-        ({"seeds": None}, "seeds = None: write a whole number"),
-        ({"first_seed": "a"}, "first_seed = 'a': write a whole number"),
-        ({"steps": "x"}, "^steps = 'x': write a whole number"),
-        ({"steps": 0}, "^steps = 0: write a number >= 1"),
-        ({"step_size": "x"}, "step_size = 'x': write a number"),
-        ({"step_size": []}, "no step_size is given"),
-        ({"epsilon_steps": 2.5}, "epsilon_steps = 2.5: write a whole number"),
-        ({"reward_scale": "x"}, "reward_scale = 'x': write a number"),
-        ({"eval_epsilon": None}, "eval_epsilon = None: write a number"),
-        ({"tf32": "yes"}, "tf32 = 'yes': write True or False"),
+        ({"hidden": 64}, r"`hidden = 64`: write a list of numbers, like \[64\]"),
+        ({"hidden": "64"}, "`hidden = '64'`: write a list"),
+        ({"hidden": [64, "x"]}, "`hidden = 'x'`: write a whole number"),
+        ({"adam_betas": 0.9}, "`adam_betas = 0.9`: write a list"),
+        ({"adam_betas": [0.9, "x"]}, "`adam_betas = 'x'`: write a number"),
+        ({"seeds": 2.5}, "`seeds = 2.5`: write a whole number"),
+        ({"seeds": "many"}, "`seeds = 'many'`: write a whole number"),
+        ({"seeds": [1, 2.5]}, "`seeds = 2.5`: write a whole number"),
+        ({"seeds": None}, "`seeds = None`: write a whole number"),
+        ({"first_seed": "a"}, "`first_seed = 'a'`: write a whole number"),
+        ({"steps": "x"}, "^`steps = 'x'`: write a whole number"),
+        ({"steps": 0}, "^`steps = 0`: write a number >= 1"),
+        ({"step_size": "x"}, "`step_size = 'x'`: write a number"),
+        ({"step_size": []}, "no `step_size` is given"),
+        ({"epsilon_steps": 2.5}, "`epsilon_steps = 2.5`: write a whole number"),
+        ({"reward_scale": "x"}, "`reward_scale = 'x'`: write a number"),
+        ({"eval_epsilon": None}, "`eval_epsilon = None`: write a number"),
+        ({"tf32": "yes"}, "`tf32 = 'yes'`: write True or False"),
         ({"env": 5}, "env is given as int: write its name, like 'CartPole-v1'"),
-        ({"env": Settled()}, "env is given as Settled: .* registered with Gymnasium first"),
+        ({"env": Settled()}, "env is given as Settled: .* register a custom environment with Gymnasium first"),
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
-        ({"device": 5.5}, "device = '5.5': write auto, cpu, cuda or cuda:0"),
+        ({"device": 5.5}, "`device = '5.5'`: write auto, cpu, cuda or cuda:0"),
         ({"out": 5}, "5 is not a location of a run: write a folder or a URL"),
-        ({"threads": "x"}, "threads = 'x': write a whole number"),
-        ({"groups": "x"}, "groups = 'x': write a whole number"),
+        ({"threads": "x"}, "`threads = 'x'`: write a whole number"),
+        ({"groups": "x"}, "`groups = 'x'`: write a whole number"),
         ({"launcher": "ray"}, r"launcher is given as str: write valueshare.LauncherOptions\(...\)"),
         ({"network": 5}, r"network is given as int: write a function of \(shape, k\)"),
         ({"network": nn.Linear(4, 2)}, "network is given as Linear: write a function of"),
@@ -250,7 +250,7 @@ def test_values_of_another_kind_from_python(
 
 @pytest.mark.parametrize("name", ["workers", "ray_cpus", "ray_gpus", "population_agents", "shard"])
 def test_launcher_options_of_another_kind(name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^{name} = .* write a "):
+    with pytest.raises(InvalidInput, match=f"^`{name} = .* write a "):
         LauncherOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
 
 
@@ -259,7 +259,7 @@ def test_launcher_options_of_another_kind(name: str) -> None:
     [{"ray_address": "10.0.0.1:6379"}, {"ray_gpus": 4}, {"ray_cpus": 2}, {"ray_retries": 0}],
 )
 def test_options_of_ray_without_ray(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=f"^{next(iter(given))} is for a cluster: add --launcher ray, or "):
+    with pytest.raises(InvalidInput, match=f"^`{next(iter(given))}` is for a cluster: add `launcher = 'ray'`, or "):
         LauncherOptions(**given)
     LauncherOptions("ray", **given)
 
@@ -292,8 +292,8 @@ def test_a_run_that_never_learns_says_so(
     code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *counts, "--plan")
     assert code == 0
     note = (
-        f"note: CartPole-v1: nothing is learned in {steps} steps; with these --learning-starts and "
-        f"--update-interval the first update is after step {steps}"
+        f"note: CartPole-v1: no updates will run: the first is due after step {steps}, by --learning-starts and "
+        "--update-interval"
     )
     assert (note in out.splitlines()) != learns
 
@@ -332,11 +332,11 @@ def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
 
 def test_other_environments_are_named() -> None:
     there, here = (to_config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
-    assert difference(there, here) == "env is CartPole-v1 there and Acrobot-v1 here"
+    assert difference(there, here) == "`env` is CartPole-v1 in the existing run, Acrobot-v1 in this command"
 
 
 def test_an_environment_is_given_once() -> None:
-    with pytest.raises(InvalidInput, match="CartPole-v1, CartPole-v1: write each of them once"):
+    with pytest.raises(InvalidInput, match="CartPole-v1, CartPole-v1`: write each of them once"):
         make_plan(["CartPole-v1", "CartPole-v1"], "dqn", seeds=1)
 
 

@@ -118,8 +118,8 @@ def test_an_exception_ends_the_run_where_it_can_be_resumed(
     out = tmp_path / "run"
     code, _, err = cli(*words(out, "--callback", "own_callbacks:fail", "own_callbacks:log"))
     assert (code, err.count("\n")) == (1, 1)
-    line = r"the callback own_callbacks:fail raised ValueError: no room \(own_callbacks.py, line 14\); all finished "
-    assert re.search(line + "phases are safe; fix it, then resume with: valueshare resume", err)
+    line = r"the callback own_callbacks:fail raised ValueError: no room \(own_callbacks.py, line 14\); all checkpoints "
+    assert re.search(line + "are intact; fix it, then resume with: valueshare resume", err)
     assert valueshare.open_run(out).records["step"].max() == 60
     assert json.loads((out / "provenance.json").read_text())["callbacks"] == ["own_callbacks:fail", "own_callbacks:log"]
     code, said, err = cli("resume", out)  # the module of the run is named before it is imported

@@ -128,7 +128,7 @@ def test_other_results_are_not_overwritten_unless_asked(tmp_path: Path) -> None:
     write(target)
     (target / "own notes.txt").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(InvalidInput, match=r"holds results of other settings: .*--overwrite"):
+    with pytest.raises(InvalidInput, match=r"holds results of other settings: .*`overwrite = True`"):
         write(target, OTHERS)
     assert tree(tmp_path) == before
     write(target, OTHERS, overwrite=True)
@@ -166,7 +166,7 @@ def test_a_failing_exchange_keeps_the_old(tmp_path: Path, monkeypatch: pytest.Mo
 def test_results_that_came_meanwhile_are_not_replaced(tmp_path: Path) -> None:
     """Two runs with one target: the first to finish stays, the second fails and leaves nothing."""
     target = tmp_path / "out"
-    with pytest.raises(InvalidInput, match="by another run"), results_folder(target, OTHERS):
+    with pytest.raises(InvalidInput, match="another process created a run there"), results_folder(target, OTHERS):
         write(target)
     assert holds(target, SETTINGS)
     assert len(list(tmp_path.iterdir())) == 1
@@ -212,7 +212,7 @@ def test_the_folder_one_is_in_is_refused(
     here = tmp_path / "above" / "here"
     here.mkdir(parents=True)
     monkeypatch.chdir(here)
-    with pytest.raises(InvalidInput, match="holds the folder you are in"):
+    with pytest.raises(InvalidInput, match="contains the current working directory"):
         write(Path(name), overwrite=overwrite)
     assert tree(tmp_path) == {"above": None, "above/here": None}
 
@@ -223,7 +223,7 @@ def test_the_folder_one_is_in_is_refused(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("file", "is a file: choose another --out"),
+        ("file", "is a file: choose another `out`"),
         ("file/out", "cannot write to .*(file exists|not a directory)"),
         ("file/new/out", "cannot write to .*not a directory"),
         ("n" * 300, "cannot write to .*file name too long"),

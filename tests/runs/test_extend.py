@@ -98,7 +98,7 @@ def test_an_extended_run_resumes_after_it_was_stopped(
     stopped = valueshare.extend(own, steps=120, progress=False, should_stop=should_stop)
     assert not stopped.finished
     assert valueshare.open_run(own).agent(0).steps >= 65  # the weights are there all the time
-    with pytest.raises(InvalidInput, match="is not finished: let it end, or if it was stopped, valueshare resume"):
+    with pytest.raises(InvalidInput, match="is not finished: wait for it to finish, or if it was stopped"):
         valueshare.extend(own, steps=150, progress=False)
     assert valueshare.resume(own, progress=False).finished
     assert_same_end(own, long)
@@ -204,7 +204,7 @@ def test_the_other_arguments_are_those_of_resume() -> None:
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:
     before = {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()}
     for steps, line in (
-        ("120", "--steps 120: this run has 120 already; write a larger number, the new total"),
+        ("120", "--steps 120: this run has 120 already; write a larger total"),
         ("0", "--steps 0: write a number >= 1"),
         ("1e18", "steps"),
     ):

@@ -209,7 +209,7 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, t
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
     # Of those that fail in a reset, the first reset after the evaluation is within the first phase.
-    phases = "no phase is finished yet" if "Reset" in kind else "all finished phases are safe"
+    phases = "no checkpoint yet" if "Reset" in kind else "all checkpoints are intact"
     assert err == (
         f"valueshare: the environment {env} {message}; {phases}; fix it, then resume with: valueshare resume {folder}\n"
     )

@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = DOCS.read_text().split("## Networks of your own")[1].split("\n## ")[0]
+    section = DOCS.read_text().split("## Custom networks")[1].split("\n## ")[0]
     first, second = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"valueshare": valueshare, "__name__": "page"}

@@ -43,7 +43,7 @@ def test_the_kind_of_evaluation_that_is_given_replaces_that_of_the_preset() -> N
     assert (of_pong.eval_episodes, of_pong.eval_timesteps) == (1, 0)
     of_cartpole = make_plan("CartPole-v1", eval_timesteps=500, seeds=1).settings["CartPole-v1"]
     assert (of_cartpole.eval_episodes, of_cartpole.eval_timesteps) == (0, 500)
-    with pytest.raises(InvalidInput, match="set one of eval_episodes and eval_timesteps"):
+    with pytest.raises(InvalidInput, match="set one of `eval_episodes` and `eval_timesteps`"):
         make_plan("Pong", eval_episodes=1, eval_timesteps=500, seeds=1)
 
 
@@ -145,7 +145,7 @@ def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
     del older["settings"]["Pong"]["delayed_actor"]
     assert difference(older, wanted) is None
     lagging = to_config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
-    assert difference(older, lagging) == "delayed_actor of Pong is false there and true here"
+    assert difference(older, lagging) == "`delayed_actor` of Pong is false in the existing run, true in this command"
 
 
 def test_games_go_by_their_full_names_with_their_protocol() -> None:
@@ -232,9 +232,9 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (["n", "n"], "a value is there twice"),
-        ("m", r"^k = 'm': write a number, or 'n', the number of actions$"),
-        ([0, None], r"^k = None: write a number, or 'n', the number of actions$"),
+        (["n", "n"], "duplicate value"),
+        ("m", r"^`k = 'm'`: write a number, or 'n', the number of actions$"),
+        ([0, None], r"^`k = None`: write a number, or 'n', the number of actions$"),
     ],
 )
 def test_other_texts_are_no_k(k: object, message: str) -> None:
@@ -243,5 +243,5 @@ def test_other_texts_are_no_k(k: object, message: str) -> None:
 
 
 def test_k_n_needs_an_algorithm_with_k() -> None:
-    with pytest.raises(InvalidInput, match=r"^k = n: only ib-dqn, ib-double-dqn, ib-iqn have it"):
+    with pytest.raises(InvalidInput, match=r"^`k = n`: only ib-dqn, ib-double-dqn, ib-iqn have it"):
         make_plan("CartPole-v1", "dqn", k="n", seeds=1)

@@ -68,17 +68,17 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
     assert run.best().number == last.index(max(last))
     assert run.best("ib-iqn", k=K).number == 4 + int(last[5] > last[4])
     assert run.best("IB_IQN").number == run.best("ib-iqn").number
-    with pytest.raises(InvalidInput, match=r"k = 7.0: write one of 3.0"):
+    with pytest.raises(InvalidInput, match=r"`k = 7.0`: write one of 3.0"):
         run.best("ib-dqn", k=7)
-    with pytest.raises(InvalidInput, match=r"algorithm = 'dqn': write one of ib-dqn, rdq, ib-iqn"):
+    with pytest.raises(InvalidInput, match=r"`algorithm = 'dqn'`: write one of ib-dqn, rdq, ib-iqn"):
         run.best("dqn")
-    with pytest.raises(InvalidInput, match=r"k = 2.0: write one of 3.0"):  # the number of actions
+    with pytest.raises(InvalidInput, match=r"`k = 2.0`: write one of 3.0"):  # the number of actions
         run.best("ib-dqn", k="n")
     two_actions = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") - (pl.col("agent") == 1)))
     assert (two_actions.best("ib-dqn", k="n").number, two_actions.best("ib-dqn", k="N").number) == (1, 1)
     zero = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") * (pl.col("agent") != 0)))
     assert [zero.best("dqn").number, zero.best("dqn", k=0).number, zero.best("ib-dqn", k=0).number] == [0, 0, 0]
-    with pytest.raises(InvalidInput, match=r"^algorithm = 'ppo': write one of ib-dqn, rdq, ib-iqn, dqn$"):
+    with pytest.raises(InvalidInput, match=r"^`algorithm = 'ppo'`: write one of ib-dqn, rdq, ib-iqn, dqn$"):
         zero.best("ppo")
     with pytest.raises(InvalidInput, match=r"^dqn has no k = 4 in this run: write ib-dqn, or k = 0$"):
         zero.best("dqn", k=4)
@@ -99,7 +99,7 @@ def test_agents_that_diverged_are_not_the_best(run: Run) -> None:
     without = run.records.filter((pl.col("step") == 120) & (pl.col("agent") != best))
     assert with_diverged(best).best().number == without.sort("score", "agent", descending=[True, False])["agent"][0]
     assert "finished, 1 agent diverged)" in repr(with_diverged(best))
-    with pytest.raises(InvalidInput, match="every agent to choose from diverged: train with a smaller step_size or k"):
+    with pytest.raises(InvalidInput, match="every agent to choose from diverged: train with a smaller `step_size`"):
         with_diverged(*range(run.agents.height)).best()
 
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         policy.export(tmp_path / "folder.pt")
     with pytest.raises(InvalidInput, match="path is given as NoneType: write the name of a file"):
         policy.export(None)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="k = 'x': write a number, or 'n'"):
+    with pytest.raises(InvalidInput, match="`k = 'x'`: write a number, or 'n'"):
         run.best(k="x")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"there is no agent 9 .*its agents are 0 to 5"):
         run.agent(9)

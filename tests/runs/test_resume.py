@@ -127,7 +127,7 @@ def test_asked_to_end(
     _, err = process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == code
     assert err.count("\n") == 1
-    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) >= 2
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -176,7 +176,7 @@ def test_asked_again_and_again(long_run: Path, tmp_path: Path, start: Start, cli
         time.sleep(0.1)
     _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (130, 1)
-    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert list(folder.rglob("*.partial")) == []
     assert cli("resume", folder)[0] == 0
@@ -232,7 +232,7 @@ def test_asked_to_end_in_this_process(
     with signal_after(0, number):
         found, _, err = cli(*small, "--out", folder)
     assert (found, err.count("\n")) == (code, 1)
-    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) == 1
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -272,7 +272,7 @@ def test_asked_to_end_while_a_thread_writes_a_checkpoint(
         patch.setattr(training_loop, "save", signal_and_save)
         found, _, err = cli(*small, "--out", folder)
     assert (found, err.count("\n")) == (code, 1)
-    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) == 2
     assert not list(folder.rglob("*.partial"))
     assert cli("resume", folder)[0] == 0
@@ -537,7 +537,7 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
         assert cli("train", "--env", "CartPole-v1", "--out", folder)[1:] == ("", refused(cli, folder))
     for name in ("settings", "backends", "device", "compile", "agents"):
         file.write_text(json.dumps({key: value for key, value in whole.items() if key != name}))
-        assert f"{file} is damaged (Object missing required field `{name}`)" in refused(cli, folder)
+        assert f"{file} is damaged (Object missing required field '{name}')" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": 3}))
     assert f"{file} is damaged" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"batch_size": "x"}}}))

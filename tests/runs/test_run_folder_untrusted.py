@@ -336,7 +336,7 @@ def test_a_report_of_a_tabular_study_imports_nothing(
     forget_module(tmp_path)
     before = tree(folder)
     line = refused(cli, "report", folder)
-    assert "'marking:own/Table-v0' needs the module 'marking', which `report` does not import" in line
+    assert "'marking:own/Table-v0' needs the module 'marking', which a report does not import" in line
     assert "the `valueshare tabular` command that made it does, given again without --shard" in line
     assert tree(folder) == before
     assert "marking" not in sys.modules

@@ -151,7 +151,7 @@ def test_a_network_of_ones_own(tmp_path: Path, tiny: dict[str, Any]) -> None:
     ticks = iter(range(10**6))
     run = valueshare.train("CartPole-v1", "dqn", out=folder, should_stop=lambda: next(ticks) > 50, **tiny)
     assert not run.finished
-    with pytest.raises(valueshare.InvalidInput, match=r"a network of its own.*Linear"):
+    with pytest.raises(valueshare.InvalidInput, match=r"a custom network.*Linear"):
         valueshare.resume(folder, progress=False)
     run = valueshare.resume(folder, network=Linear, progress=False)
     assert run.finished
@@ -210,11 +210,11 @@ def test_a_folder_that_is_there_is_refused(
     assert "holds this run, finished" in err
     code, _, err = cli(*small[:-1], "50", "--out", uninterrupted)
     assert (code, err.count("\n")) == (2, 1)
-    assert "--target-update-interval of CartPole-v1 is 40 there and 50 here" in err
+    assert "--target-update-interval of CartPole-v1 is 40 in the existing run, 50 in this command" in err
     code, _, err = cli(*small, "--first-seed", "7", "--out", uninterrupted)
-    assert "(seed is 0 to 1 there and 7 to 8 here): choose another --out" in err
+    assert "(seed is 0 to 1 in the existing run, 7 to 8 in this command): choose another --out" in err
     code, _, err = cli(*small, "--step-size", "0.1", "--out", uninterrupted)
-    assert "(--step-size is 0.0025 there and 0.1 here)" in err
+    assert "(--step-size is 0.0025 in the existing run, 0.1 in this command)" in err
     (tmp_path / "note.txt").write_text("mine")
     code, _, err = cli(*small, "--out", tmp_path)
     assert (code, err.count("\n")) == (2, 1)

@@ -99,7 +99,7 @@ def test_failures(
         valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny)
     fake.fails_at = 10**9
     assert valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny).finished
-    with pytest.raises(InvalidInput, match="log = 'mlflow': write tensorboard or wandb"):
+    with pytest.raises(InvalidInput, match="`log = 'mlflow'`: write tensorboard or wandb"):
         valueshare.train("CartPole-v1", out=tmp_path / "three", log="mlflow", **tiny)
     code, out, err = cli("train", "--env", "CartPole-v1", "--log", "mlflow", "--out", tmp_path / "three")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -111,7 +111,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ti
     with pytest.raises(InvalidInput) as refused:
         valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "run", log="wandb", **tiny)
     install = install_command("wandb")
-    assert str(refused.value) == f"Weights & Biases is not installed: {install}, or leave out --log wandb"
+    assert str(refused.value) == f"Weights & Biases is not installed: {install}, or leave out `log = 'wandb'`"
     assert not (tmp_path / "run").exists()
 
 

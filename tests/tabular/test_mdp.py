@@ -50,7 +50,7 @@ def with_row(row: list[float]) -> list[list[list[float]]]:
         ({"start": [np.nan, 1.0]}, "start holds a value that is not a probability"),
         ({"start": [0.5, 0.5]}, "start in a terminal state"),
         ({"terminal": [True, True]}, "every state is terminal"),
-        ({"discount": 1.5}, r"discount = 1\.5: it lies in \[0, 1\]"),
+        ({"discount": 1.5}, r"`discount = 1\.5`: it lies in \[0, 1\]"),
         ({"discount": -0.1}, r"discount = -0\.1"),
         ({"discount": np.nan}, "discount = nan"),
     ],
@@ -150,7 +150,7 @@ def test_gridworld_of_another_shape() -> None:
     [
         (lambda: gridworld(width=1, height=1), "a 1 x 1 gridworld has no room"),
         (lambda: gridworld(width=0), "a 0 x 5 gridworld has no room"),
-        (lambda: gridworld(noise=1.1), r"noise = 1\.1: a probability"),
+        (lambda: gridworld(noise=1.1), r"`noise = 1\.1`: a probability"),
         (lambda: gridworld(noise=np.nan), "noise = nan"),
         (lambda: gridworld(discount=2.0), r"discount = 2\.0"),
     ],

@@ -169,7 +169,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
     there.write_bytes(b"mine")
     for message, arguments, options in (
         ("ends in .mp4 or .gif", (cartpole, 0, tmp_path / "out.avi"), {}),
-        ("add --overwrite", (cartpole, 0, there), {}),
+        ("add `overwrite = True`", (cartpole, 0, there), {}),
         ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
         ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"episode_limit": 2}),
@@ -179,10 +179,10 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("no training run", (tmp_path, 0, file), {}),
         ("no training run", (tmp_path, 0, there), {}),
         ("none does not exist: give the folder", (tmp_path / "none", 0, file), {}),
-        ("episodes = 0: write a number >= 1", (cartpole, 0, file), {"episodes": 0}),
-        ("epsilon = 2: write a number from 0 to 1", (cartpole, 0, file), {"epsilon": 2}),
-        ("episode_limit = 0: write a number >= 1", (cartpole, 0, file), {"episode_limit": 0}),
-        ("no network of its own", (cartpole, 0, file), {"network": nn.Linear}),
+        ("`episodes = 0`: write a number >= 1", (cartpole, 0, file), {"episodes": 0}),
+        ("`epsilon = 2`: write a number from 0 to 1", (cartpole, 0, file), {"epsilon": 2}),
+        ("`episode_limit = 0`: write a number >= 1", (cartpole, 0, file), {"episode_limit": 0}),
+        ("uses a built-in network", (cartpole, 0, file), {"network": nn.Linear}),
     ):
         (tmp_path.parent / "a.mp4").mkdir(exist_ok=True)
         with pytest.raises(InvalidInput, match=message):
@@ -211,7 +211,7 @@ def test_before_the_first_phase_is_done(tmp_path: Path) -> None:
     every: dict[str, Any] = {**SHORT, "hidden": HIDDEN, "should_stop": lambda: True}
     assert not valueshare.train("CartPole-v1", "dqn", seeds=1, out=out, **every).finished
     (tmp_path / "out.mp4").write_bytes(b"mine")
-    with pytest.raises(InvalidInput, match="agent 0 has no finished phase yet"):
+    with pytest.raises(InvalidInput, match="agent 0 has no checkpoint yet"):
         play(out, 0, tmp_path / "out.mp4")
 
 
@@ -222,6 +222,6 @@ def own_network(shape: NetworkShape, k: float) -> nn.Module:
 def test_a_network_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "run"
     valueshare.train("CartPole-v1", "ib-dqn", k=2, seeds=1, out=out, network=own_network, **SHORT)
-    with pytest.raises(InvalidInput, match="has a network of its own"):
+    with pytest.raises(InvalidInput, match="uses a custom network"):
         play(out, 0, tmp_path / "out.gif")
     assert play(out, 0, tmp_path / "out.gif", episode_limit=3, network=own_network).episodes

@@ -37,7 +37,7 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
       candidates.
     """
     if metric not in METRICS:
-        raise InvalidInput(f"metric = {metric!r}: write one of {', '.join(METRICS)}")
+        raise InvalidInput(f"`metric = {metric!r}`: write one of {', '.join(METRICS)}")
     require(table, "env", "algorithm", "k", "seed", "step", "score")
     columns = [name for name in ("algorithm", "k", *AGENT_SETTINGS, "optimizer") if name in table.columns]
     runs = with_divergence(METRICS[metric](at_shared_steps(table)).table, table)
@@ -99,14 +99,16 @@ def _reads_beta(algorithm: str) -> bool:
 def check_halves(winners: pl.DataFrame) -> list[str]:
     """Refuse results with nothing to choose, or with one seed; notes on few seeds and on settings without a score."""
     if winners["settings"].max() == 1:
-        raise InvalidInput("there is one combination of settings, so nothing to choose: give several, like --k 0 4")
+        raise InvalidInput(
+            "there is one combination of settings, so nothing to choose: train several, such as values of `k`"
+        )
     seeds = winners["seeds"].max()
     if not isinstance(seeds, int):
         raise InvalidInput("there are no scores to choose by yet: wait for the first evaluation")
     if seeds < 2:
         raise InvalidInput(
             f"there is one seed: choosing on one half of the seeds and scoring on the other needs at least 2, and "
-            f"{FEW_SEEDS} for advice; write --seeds {FEW_SEEDS}"
+            f"{FEW_SEEDS} for advice; write `seeds = {FEW_SEEDS}`"
         )
     notes = []
     if seeds < FEW_SEEDS:

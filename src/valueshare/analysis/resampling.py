@@ -129,7 +129,7 @@ def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) ->
 def check_resamples(resamples: int) -> None:
     """Refuse numbers that no bootstrap needs, before memory is allocated for them."""
     if not 1 <= resamples <= MAX_RESAMPLES:
-        raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MAX_RESAMPLES:,}")
+        raise InvalidInput(f"`resamples = {resamples}`: write a number from 1 to {MAX_RESAMPLES:,}")
 
 
 def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[NDArray[Any], Sizes]:

@@ -30,7 +30,7 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
     is never one of them.
     """
     if last < 1:
-        raise InvalidInput(f"last = {last}: write a number >= 1")
+        raise InvalidInput(f"`last = {last}`: write a number >= 1")
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_envs_with_training(table))
     return _means(table.filter(trained), column, last)
 

@@ -31,7 +31,7 @@ from valueshare.benchmarks.training_loop import (
 from valueshare.envs import atari_game, atari_protocol
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
 from valueshare.population.agents import agent_table, concat_agents
@@ -143,9 +143,9 @@ def measure(
 
 def _check(bench: AtariBench, threads: int | None) -> None:
     if bench.agents < 1:
-        raise InvalidInput(f"agents = {bench.agents}: write a number >= 1")
+        raise InvalidInput(f"`agents = {bench.agents}`: write a number >= 1")
     if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: write at least 1, or leave it out")
+        raise InvalidInput(f"`threads = {threads}`: write at least 1, or leave it out")
     if not bench.env:
         raise InvalidInput("no game is given: write at least one, like Pong")
     algorithm_named(bench.algorithm)
@@ -153,7 +153,7 @@ def _check(bench: AtariBench, threads: int | None) -> None:
         atari_game(game)
     for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
         if not 0 <= getattr(bench, name) < float("inf"):
-            raise InvalidSetting(f"{name} = {getattr(bench, name)}: write a finite number >= 0")
+            raise InvalidInput(f"`{name} = {getattr(bench, name)}`: write a finite number >= 0")
     if not (bench.raw_seconds or bench.plain_seconds or bench.measured_loops):
         raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
     if not bench.loops:
@@ -163,7 +163,7 @@ def _check(bench: AtariBench, threads: int | None) -> None:
             raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
         if LOOPS[loop].groups > bench.agents:
             least = LOOPS[loop].groups
-            raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
+            raise InvalidInput(f"{loop} needs {least} agents: write `agents = {least}` or more")
 
 
 def _settings(bench: AtariBench) -> TrainingSettings:

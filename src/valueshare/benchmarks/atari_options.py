@@ -22,7 +22,7 @@ class AtariBench:
     replay_capacity: int = 1_000_000
     """Transitions that the replay of one agent holds, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None
-    """Memory that holds the replay; left out: that of the training device."""
+    """Where the replay is stored (default: the training device)."""
     loops: tuple[LoopName, ...] = ("serial", "groups-2", "delayed", "delayed-groups-2")
     """Training loops: one group of agents, or groups-N independent ones; delayed: with a delayed actor."""
     raw_seconds: float = 5.0

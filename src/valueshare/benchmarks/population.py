@@ -78,9 +78,9 @@ def measure(
     `only` names the parts to time. `trace` is called with the engine afterwards, while it is warm.
     """
     if agents < 1:
-        raise InvalidInput(f"agents = {agents}: write a number >= 1")
+        raise InvalidInput(f"`agents = {agents}`: write a number >= 1")
     if not seconds > 0:
-        raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
+        raise InvalidInput(f"`seconds = {seconds:g}`: write a number > 0")
     torch_device = checked_device(device)
     _check_memory(agents, preset, env, torch_device)
     if compiled:

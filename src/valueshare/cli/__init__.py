@@ -28,8 +28,8 @@ from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, f
 from valueshare.host_memory import ADDRESS_ERRORS, has_small_address_space, is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
-RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
-NO_ADDRESSES = "the address space is too small for its libraries: raise its limit (ulimit -v)"
+RAN_OUT = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
+NO_ADDRESSES = "the address-space limit (ulimit -v) is too low to load the libraries: raise it"
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
@@ -58,15 +58,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench atari": bench_atari,
     "bench import": bench_import,
 }
-COMMAND_GROUPS = {"reproduce": "The paper's results, and studies beside them", "bench": "Benchmarks"}
+COMMAND_GROUPS = {"reproduce": "Reproduce the paper, and additional studies", "bench": "Benchmarks"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exit with 2 and one line for what its caller can fix."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
-            run, bound, _ = make_app().parse_args(words, exit_on_error=False, print_error=False)
+            run, bound, _ = make_app().parse_args(tokens, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)
@@ -98,7 +98,7 @@ def make_app() -> App:
     """The parser of all commands."""
     defaults = Parameter(
         consume_multiple=True,  # --k 0 2
-        allow_repeating=True,  # the last one holds
+        allow_repeating=True,  # the last one wins
         negative=(),
         converter=_convert,
         show_default=_shown_default,
@@ -132,7 +132,7 @@ def _shown_default(value: Any) -> str | None:
 def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
 
-    Of an option that is given twice the last one holds, as in argparse; one with several values is refused
+    Of an option that is given twice the last one wins, as in argparse; one with several values is refused
     then, because all of them may have been meant.
     """
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]

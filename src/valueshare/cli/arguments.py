@@ -4,14 +4,13 @@ import errno
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
 from cyclopts import Parameter
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.expansion import Coefficient
 from valueshare.files import reason
 from valueshare.option_groups import in_group
@@ -25,12 +24,6 @@ from valueshare.setting import Setting
 _execution: Callable[..., Parameter] = partial(in_group, "execution")
 
 K = Annotated[tuple[Coefficient, ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
-Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
-_COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
-Compile = Annotated[bool, _execution(negative="--no-compile", help=f"{_COMPILE}.")]
-AutoCompile = Annotated[
-    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; left out: only if the run is long enough.")
-]
 Tf32 = Annotated[bool, _execution(negative="--no-tf32", help=SETTINGS["tf32"].help)]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
 AgentGroups = Annotated[
@@ -62,19 +55,7 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
-# Arguments besides the settings and those of launchers: seeds, and those of `evaluate`, `tabular` and `bench atari`.
-_OTHERS = ("first_seed", "episode_limit", "seeds_from", "step_size_power")
-_SECONDS = ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds")
-_LAUNCHER = (declared.name for declared in fields(LauncherOptions))
-_KNOWN = (*SETTINGS, *_LAUNCHER, *_OTHERS, *_SECONDS)
-_NAMES = "|".join(name for name in _KNOWN if "_" in name)
-_WORDS = "|".join(["device", *(name for name in _KNOWN if "_" not in name)])
-_VALUE = "(?P<value> = ('(?P<word>[^']*)'|(?P<switch>True|False))?)"
-# One word is a setting where it has a value, or as in "leave loss out" and "smaller layers (hidden)".
-_ONE_WORD = rf"({_WORDS})(?= = )|(?<=leave )(k|{_WORDS})(?= out)|(?<=\()({_WORDS})(?=\))"
-# Not within a path, and not the name of a folder.
-_SETTING = re.compile(rf"(?<![\w/.-])(?P<name>{_NAMES}|{_ONE_WORD})(?!\w|[/.-]\w| holds ){_VALUE}?")
-_FIRST = re.compile(f"(?P<name>[a-z]+([_-][a-z]+)*){_VALUE}")
+_SETTING = re.compile("`(?P<name>[a-z][a-z_]*)( = (?P<value>[^`]*))?`")  # in a message
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
@@ -91,29 +72,22 @@ def as_option(declared: Setting) -> Any:
 def _default(declared: Setting) -> str | bool:
     """The value of a setting that is left out, where the help does not say it."""
     generic = GENERIC[declared.name]
-    if generic is None or "left out" in declared.help:
+    if generic is None or "default: " in declared.help:
         return False
-    words = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
-    return f"preset, else {words}"
+    value = "off" if generic is False else " ".join(map(str, generic if isinstance(generic, tuple) else [generic]))
+    return f"preset, else {value}"
 
 
 def with_options(error: InvalidInput) -> str:
-    """The message of an error with options as they are written, --eval-interval 5 for eval_interval = 5.
+    """The message of an error with its settings as options: --eval-interval 5 for `eval_interval = 5` in backticks."""
 
-    Any message may begin with a setting. Further settings are translated in an `InvalidSetting` only: other messages
-    may contain names of folders.
-    """
+    def option(setting: re.Match[str]) -> str:
+        name, value = setting["name"].replace("_", "-"), setting["value"]
+        if value is None or value == "True":
+            return f"--{name}"
+        return f"--no-{name}" if value == "False" else f"--{name} " + value.strip("'")
 
-    def written(found: re.Match[str]) -> str:
-        name = found["name"].replace("_", "-")
-        if found["switch"]:
-            return f"--{name}" if found["switch"] == "True" else f"--no-{name}"
-        return f"--{name}" + (f" {found['word'] or ''}" if found["value"] else "")
-
-    text = str(error)
-    if first := _FIRST.match(text):
-        text = written(first) + text[first.end() :]
-    return _SETTING.sub(written, text) if isinstance(error, InvalidSetting) else text
+    return _SETTING.sub(option, str(error))
 
 
 def exit_with(line: str, code: int) -> NoReturn:
@@ -129,8 +103,7 @@ def persistent_location(folder: str | Path) -> Location:
     location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
-            f"{location} is in this command's own memory, and would be gone with it: write a "
-            "folder, or a URL that lasts"
+            f"{location} is in the memory of this command, and lost when it ends: write a folder or another URL"
         )
     return location
 
@@ -147,5 +120,5 @@ def writable_location(folder: str | Path) -> Location:
         # Of a folder that is there, like /proc: it takes no others.
         absent = error.errno == errno.ENOENT
         why = "no folder can be made there" if absent else reason(error)
-        raise InvalidInput(f"cannot write to {location}: {why}; choose another --out") from error
+        raise InvalidInput(f"cannot write to {location}: {why}; {OTHER_OUT}") from error
     return location

@@ -5,10 +5,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.benchmarks.atari_options import AtariBench
-from valueshare.cli.arguments import Compile, Device, Tf32, Threads
-from valueshare.cli.running import require_training
+from valueshare.cli.arguments import Tf32, Threads
+from valueshare.cli.run_and_report import require_training
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.option_groups import Compile, Device
 
 DEFAULT = AtariBench()
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of a table.")]

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
-from valueshare.cli.running import require_training
+from valueshare.cli.run_and_report import require_training
 from valueshare.option_groups import in_group
 from valueshare.printing import print_line
 from valueshare.signals import stop_on_signals
@@ -28,12 +28,12 @@ def evaluate(
     The episodes are added to evaluations.parquet in the run's folder. Its records, and its report, stay as they are.
 
     Args:
-        run: The run's folder or URL; the agents have the weights of the last finished phase.
+        run: The run's folder or URL; the agents have the weights of the last checkpoint.
         episodes: Episodes per agent.
         seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
-        agent: Numbers of the agents to evaluate, column agent of agents.parquet; left out: all agents.
-        epsilon: Probability of a random action; left out: that of the run's evaluations.
-        episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
+        agent: Agent numbers (column `agent` of agents.parquet); default: all agents.
+        epsilon: Probability of a random action; default: that of the run's evaluations.
+        episode_limit: Maximum steps per episode; default: that of the run's evaluations, or the environment's own.
     """
     with stop_on_signals() as stop:
         require_training()

@@ -43,19 +43,19 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
                 count = argument.token_count()[0]
                 return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
             if name == "--env" and unused and not unused[0].startswith("-"):
-                return f"--env is missing: write --env {shlex.quote(unused[0])}"
+                return f"missing required argument --env: write --env {shlex.quote(unused[0])}"
             for word in unused:
                 option = word.partition("=")[0].replace("_", "-")
                 if option.startswith("--") and option not in options:
-                    return f"{name} is missing, and {_no_option(command, option, options)}"
-            return f"{name} is missing: write it, like {EXAMPLES[name]}; valueshare {command} --help says what it is"
+                    return f"missing required argument {name}, and {_no_option(command, option, options)}"
+            return f"missing required argument {name}, for example {EXAMPLES[name]}; see valueshare {command} --help"
         case cyclopts.CoercionError(msg=str() as text):
             return text
         case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
-            return f"{argument.name}: cannot read{value}: write {_expected_type(error.target_type)}"
+            return f"{argument.name}: invalid value{value}: write {_expected_type(error.target_type)}"
         case cyclopts.UnusedCliTokensError():
-            return f"{command} takes no {unused[0]!r}: {_without(command, unused[0], error, options)}"
+            return f"{command}: unexpected argument {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
     return one_line(error)
 
@@ -65,7 +65,7 @@ def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str
     if error.app is None or isinstance(error, cyclopts.UnknownCommandError):
         return []
     arguments = error.app.assemble_argument_collection()
-    return [name for one in arguments if not (valued and _is_switch(one)) for name in one.names]
+    return [name for argument in arguments if not (valued and _is_switch(argument)) for name in argument.names]
 
 
 def _is_switch(argument: cyclopts.Argument) -> bool:
@@ -75,10 +75,10 @@ def _is_switch(argument: cyclopts.Argument) -> bool:
 
 def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Sequence[str]) -> str:
     """What to write instead of a word too many: a switch takes none, and most options take one."""
-    words, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
-    is_value = [before in valued for before in ["", *words]]
-    place = max((i for i, one in enumerate(words) if one == word and not is_value[i]), default=0)
-    before, earlier = (words[place - back] if place >= back else "" for back in (1, 2))
+    tokens, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
+    is_value = [before in valued for before in ["", *tokens]]
+    index = max((i for i, given in enumerate(tokens) if given == word and not is_value[i]), default=0)
+    before, earlier = (tokens[index - back] if index >= back else "" for back in (1, 2))
     switch = f"--{before.removeprefix('--').removeprefix('no-')}"
     if before.startswith("--") and switch in options:
         negative = f"--no-{switch.removeprefix('--')}"
@@ -89,12 +89,12 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
     return f"write --env {shlex.quote(word)}" if is_first and "--env" in options else "leave it out"
 
 
-def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
+def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> str:
     """The command that is probably meant, or all that there are."""
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
-    near = suggestion(" ".join(words[:2]), known, 1) or suggestion(words[0], known, 1)
+    near = suggestion(" ".join(tokens[:2]), known, 1) or suggestion(tokens[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
-    return f"there is no command {f'{group} {words[0]}'.strip()!r}: {hint}"
+    return f"unknown command {f'{group} {tokens[0]}'.strip()!r}: {hint}"
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
@@ -105,12 +105,12 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     name, refusal = _as_name(option), f"{command} has no option {option}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
-        return f"{refusal}: {other_name_advice(name, ours, _as_option)}"
+        return f"{refusal}: {other_name_advice(name, ours)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
     if of_train is not None and command in KEPT:
         return f"a run {KEPT[command]} with its own settings: leave out {option}"
-    advice = other_name_advice(name, None, _as_option)
-    if advice and all(named in options for named in ("--device", *re.findall("--[a-z-]+", advice))):
+    advice = other_name_advice(name, None)
+    if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
@@ -124,9 +124,8 @@ def _as_name(option: str) -> str:
     return option.lstrip("-").replace("-", "_")
 
 
-def _as_option(name: str, value: str | None = None) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is None else f"{option} {value}"
+def _as_option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _expected_type(kind: Any) -> str:

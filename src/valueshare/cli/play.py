@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.running import set_passive_omp_wait
+from valueshare.cli.run_and_report import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.printing import print_line
@@ -27,13 +27,13 @@ def play(
     """Record a video of a trained agent with its action-values, baseline and residuals.
 
     Args:
-        run: The run's folder; the agent has the weights of the last finished phase.
-        agent: Number of the agent, column agent of agents.parquet; 0 is the first.
+        run: The run's folder; the agent has the weights of the last checkpoint.
+        agent: Agent number (column `agent` of agents.parquet); 0 is the first.
         video: File to write: .mp4 (H.264) or .gif.
         episodes: Episodes to record, one after the other.
         seed: Seed of environment and exploration; the same seed gives the same video.
-        epsilon: Probability of a random action; left out: that of the run's evaluations.
-        episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
+        epsilon: Probability of a random action; default: that of the run's evaluations.
+        episode_limit: Maximum steps per episode; default: that of the run's evaluations, or the environment's own.
         overwrite: Replace an existing file.
     """
     set_passive_omp_wait()

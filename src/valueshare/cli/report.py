@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
-from valueshare.cli.running import set_passive_omp_wait
-from valueshare.errors import InvalidInput
+from valueshare.cli.run_and_report import set_passive_omp_wait
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
@@ -42,16 +42,16 @@ def report(
     Args:
         runs: Run folders or URLs, or results of other programs; several are combined, or compared if they have the
             same agents.
-        out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or a URL.
-        figures: Names of figures; left out: all for which there are results.
-        compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.
+        out: Folder for figures and tables; default: RUN/report, or ./report for several runs or a URL.
+        figures: Names of figures; default: all for which there are results.
+        compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); default: each with its baseline.
         resamples: Bootstrap resamples; fewer are faster but less precise.
     """
     from valueshare.report.write import write_report
 
     folder = None if out is None else persistent_location(out)
     if isinstance(folder, Url):
-        raise InvalidInput(f"{folder} is not a folder: choose another --out")
+        raise InvalidInput(f"{folder} is not a folder: {OTHER_OUT}")
     written = write_report(
         [persistent_location(run) for run in runs],
         folder,
@@ -121,7 +121,7 @@ def best(
 def watch(
     runs: RunFolders, /, *, port: int = 8_011, no_clips: bool = False, max_result_size: MaxResultSize = "2GB"
 ) -> None:
-    """Show runs in a browser while they train; the page is updated after each phase.
+    """Show runs in a browser while they train; the page is updated after each checkpoint.
 
     The page is the one that `valueshare report` writes, with a clip of the best agent. It is served on this machine
     only, until Ctrl-C. The runs are not affected.

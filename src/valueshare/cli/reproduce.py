@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import AutoCompile, Device, K, LauncherArguments, Out, Tf32, Threads
-from valueshare.cli.running import require_training
-from valueshare.cli.study import StudyExecution, reproduce
+from valueshare.cli.arguments import K, Tf32
+from valueshare.cli.run_and_report import require_training
+from valueshare.cli.study import AtariExecution, StudyExecution, reproduce
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.option_groups import in_group
-from valueshare.runs.launcher_options import LOCAL
+from valueshare.option_groups import AutoCompile, Device, in_group
 
 if TYPE_CHECKING:
     from valueshare.experiments.lunarlander import LunarLanderName
@@ -24,18 +23,13 @@ class StudyArguments:
     """Options of LunarLander and MinAtar studies, besides their scale."""
 
     seeds: Annotated[int | None, in_group("algorithm")] = None
-    """Number of seeds, which is the number of agents per combination; left out: that of the scale."""
+    """Number of seeds (agents per combination); default: that of the scale."""
     eval_episodes: Annotated[int | None, in_group("evaluation")] = None
-    """Episodes per evaluation of one agent; left out: that of the scale."""
-    out: Out = None
-    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
+    """Episodes per evaluation of one agent; default: that of the scale."""
     device: Device = "auto"
     compile: AutoCompile = None
     tf32: Tf32 = False
-    threads: Threads = 0
-    plan: Annotated[bool, in_group("execution")] = False
-    """Print all settings and the memory needed, without running anything."""
-    launcher: LauncherArguments = LOCAL
+    running: Annotated[StudyExecution, Parameter(name="*")] = StudyExecution()  # noqa: RUF009 (frozen)
 
     @property
     def of_study(self) -> dict[str, Any]:
@@ -50,21 +44,17 @@ class StudyArguments:
         counts = {"device": device, "eval_episodes": self.eval_episodes, "seeds": self.seeds}
         return {**counts, "compile": self.compile, "tf32": self.tf32 or None}
 
-    @property
-    def running(self) -> StudyExecution:
-        return StudyExecution(self.out, self.plan, threads=self.threads, launcher=self.launcher)
-
 
 Arguments = Annotated[StudyArguments, Parameter(name="*")]
 AtariArguments = Annotated[AtariOptions, Parameter(name="*")]
-ExecutionArguments = Annotated[StudyExecution, in_group("execution", name="*")]
-DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
+ExecutionArguments = Annotated[AtariExecution, Parameter(name="*")]
+DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), AtariExecution()
 
 
 def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
-    To resume a stopped run, give the same command again.
+    To resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
@@ -75,7 +65,7 @@ def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", argument
 def lunarlander_step_size(
     *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
 ) -> None:
-    """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
+    """Additional study (not in the paper): k with its step size, as a map, and how to choose both.
 
     Step sizes are chosen on half of the seeds and scored on the other half. To resume a stopped run, give the same
     command again.
@@ -88,10 +78,10 @@ def lunarlander_step_size(
 
 
 def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT) -> None:
-    """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
+    """Additional study (not in the paper): LunarLander's continuous engines in 9, 49 and 225 bins.
 
     DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
-    the other half. To resume a stopped run, give the same command again.
+    the other half. To resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
@@ -116,20 +106,20 @@ def minatar(
     steps: Annotated[int | None, in_group("environment")] = None,
     arguments: Arguments = DEFAULT,
 ) -> None:
-    """Our own study beside the paper's: its agents and Double DQN on the five games of MinAtar.
+    """Additional study (not in the paper): the paper's agents and Double DQN on the five games of MinAtar.
 
     DQN, Double DQN, Dueling DQN, IB-DQN(1), IB-DQN(n), RDQ, IQN and IB-IQN(n), with settings of the literature. To
-    resume a stopped run, give the same command again.
+    resume a stopped run, run the same command again.
 
     Args:
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
-        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, at scale smoke
+        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; default: all, at scale smoke
             Breakout and SpaceInvaders.
-        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; left out: all.
-        step_size: Step sizes (learning rates), each with every algorithm; left out: for each algorithm the one that was
+        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; default: all.
+        step_size: Step sizes (learning rates), each with every algorithm; default: for each algorithm the one that was
             chosen on other seeds.
-        first_seed: First of the seeds; the others follow it. Choose step sizes on seeds that you do not report.
-        steps: Environment steps per agent; left out: that of the scale.
+        first_seed: First seed; the seeds are consecutive. Choose step sizes on seeds that you do not report.
+        steps: Environment steps per agent; default: that of the scale.
     """
     require_training()
     from valueshare.experiments.minatar import minatar_study
@@ -150,13 +140,13 @@ def atari57(
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
-    To resume a stopped study, give the same command again.
+    To resume a stopped study, run the same command again.
 
     Args:
-        algorithm: Algorithms to compare; left out: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
+        algorithm: Algorithms to compare; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
             and ib-iqn.
-        k: How strongly actions share value, in the ib- algorithms; n: the number of actions; left out: n, for ib-dqn at
-            the paper's scale also 1.
+        k: Value-sharing k of the ib- algorithms (n: the number of actions); default: n, for ib-dqn at the paper's scale
+            also 1.
     """
     _reproduce_atari("atari57", study, running, algorithm=algorithm, k=k)
 
@@ -165,7 +155,7 @@ def atari_sensitivity(*, k: K = (), study: AtariArguments = ATARI, running: Exec
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        k: How strongly actions share value; n: the number of actions; left out: 0, 1, 32, 64, ..., 1024, fewer at the
+        k: Value-sharing k (n: the number of actions); default: 0, 1, 32, 64, ..., 1024, fewer at the
             smaller scales.
     """
     _reproduce_atari("atari-sensitivity", study, running, k=k)
@@ -185,27 +175,26 @@ def atari_rdq_beta(
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
-        beta: Weights of the penalty; left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
+        beta: Weights of the penalty; default: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
     _reproduce_atari("atari-rdq-beta", study, running, beta=beta)
 
 
 def _reproduce_atari(
-    name: str, options: AtariOptions, running: StudyExecution, **choices: Sequence[str | float]
+    name: str, options: AtariOptions, running: AtariExecution, **choices: Sequence[str | float]
 ) -> None:
     require_training("atari")
     from valueshare.experiments.atari import atari_study
 
-    launcher = running.launcher
+    launcher = running.study.launcher
     if running.rate is not None and not 0 < running.rate < math.inf:
-        raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
+        raise InvalidInput(f"`rate = {running.rate:g}`: write agent-steps per second, or leave it out")
     if running.rate is not None and launcher.launcher == "ray":
-        raise InvalidInput("--rate is the speed of one machine: leave it out, on Ray speeds are measured")
-    if running.groups < 0:
-        raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
+        raise InvalidInput("`rate` is the speed of one machine: leave it out, on Ray speeds are measured")
     study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
-    whole = replace(running, launcher=replace(launcher, population_agents=0))  # the plan is split already
+    # The plan is split already.
+    whole = replace(running, study=replace(running.study, launcher=replace(launcher, population_agents=0)))
     split = {"population_agents": launcher.population_agents or None}
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, whole, {**changed, **choices, **split}, announce=True)
+    reproduce(study, whole.study, {**changed, **choices, **split}, atari=whole)

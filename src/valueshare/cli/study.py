@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from cyclopts import Parameter
 
 from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.running import command_line, print_plan, require_training, run_and_report, stored_plan
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report, stored_plan
+from valueshare.errors import InvalidInput
+from valueshare.option_groups import in_group
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
@@ -24,7 +27,7 @@ from valueshare.text import pluralize
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
     from valueshare.resources import LaunchPlan
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
@@ -33,14 +36,21 @@ class StudyExecution:
     """Options of running a study; none of them changes an agent's random numbers."""
 
     out: Out = None
-    """Folder of runs and report; left out: results/STUDY-SCALE."""
-    plan: bool = False
-    """Print agents, populations, memory and hours, without running anything."""
-    rate: float | None = None
-    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
+    """Folder of runs and report; default: results/STUDY-SCALE."""
+    plan: Annotated[bool, in_group("execution")] = False
+    """Print the plan and the memory needed, without running anything."""
     threads: Threads = 0
-    groups: AgentGroups = 0
     launcher: LauncherArguments = LOCAL
+
+
+@dataclass(frozen=True)
+class AtariExecution:
+    """Options of running an Atari study."""
+
+    study: Annotated[StudyExecution, Parameter(name="*")] = StudyExecution()
+    rate: Annotated[float | None, in_group("execution")] = None
+    """Agent-steps per second, to estimate the hours; default: measured for a few seconds."""
+    groups: AgentGroups = 0
 
 
 class StudyRun(NamedTuple):
@@ -52,17 +62,19 @@ class StudyRun(NamedTuple):
     resuming: bool  # a run of this very plan is in the folder
 
 
-def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any], *, announce: bool = False) -> None:
+def reproduce(
+    study: "Study", running: StudyExecution, options: Mapping[str, Any], atari: AtariExecution | None = None
+) -> None:
     """Run or resume a study, write its report, and print what was found.
 
-    `options` are those of the command that change the study. With `announce`, the plan of a whole Atari study is
-    printed before anything is run; without, each run prints its own when it starts.
+    `options` are those of the command that change the study. The plan of a whole Atari study is
+    printed before anything is run; each run of another study prints its own when it starts.
     """
     require_training()
     from valueshare import starting
     from valueshare.report.write import write_report
     from valueshare.result_files import TRUSTED_LIMIT
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = running.launcher
@@ -75,12 +87,12 @@ def reproduce(study: "Study", running: StudyExecution, options: Mapping[str, Any
         execution = ExecutionOptions(
             threads=running.threads or None,
             should_stop=stop,
-            groups=running.groups or None,
+            groups=(atari.groups if atari else 0) or None,
             launcher=launcher,
             callbacks=(),
         )
-        if announce:
-            for line in study_lines(study, running, study_runs, execution):
+        if atari:
+            for line in study_lines(study, atari, study_runs, execution):
                 print_line(line)
         elif running.plan:
             for run in study_runs:
@@ -128,7 +140,7 @@ def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *
 
 
 def study_lines(
-    study: "Study", running: StudyExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
+    study: "Study", running: AtariExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
 ) -> Iterator[str]:
     """Agents, populations, memory and hours of an Atari study, line by line; one that cannot run is refused.
 
@@ -149,7 +161,7 @@ def study_lines(
                     run.plan, execution, cluster, resuming=run.resuming, stored_workers=workers, try_compile=False
                 )
             )
-        needs, refusal = _memory_lines(launch_plans, at_once=not running.plan)
+        needs, refusal = _memory_lines(launch_plans, at_once=not running.study.plan)
         # What does not fit cannot be measured.
         estimates = not any(run.resuming for run in study_runs) and (running.rate or not refusal)
         seconds = 0.0
@@ -163,7 +175,7 @@ def study_lines(
             )
             yield from (f"  {line}" for line in (*launch_plan.lines, f"memory: {memory}"))
             if estimates and execution.launcher.launcher == "ray":  # each run prints it itself when it begins
-                if running.plan and (line := launch_plan.launcher.estimate(plan, None, measure=True)) is not None:
+                if running.study.plan and (line := launch_plan.launcher.estimate(plan, None, measure=True)) is not None:
                     yield f"  {line}"
             elif estimates:
                 if not running.rate:
@@ -180,7 +192,7 @@ def study_lines(
     first, *_ = study_runs[0].plan.settings.values()
     yield from atari_protocol(str(first.atari_protocol)).described()
     deviations: Sequence[str] = study.deviations
-    if not running.plan and study.scale != "paper":
+    if not running.study.plan and study.scale != "paper":
         count = pluralize(len(deviations), "departure")
         deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
     yield from (f"not as in the paper: {sentence}" for sentence in deviations)
@@ -209,8 +221,8 @@ def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tup
         try:
             lines.append(launch_plan.check())
         except DoesNotFit as error:
-            fewer = ", or a smaller --population-agents" if error.one_fits else ""
-            refusal = refusal or InvalidSetting(f"{error}{fewer}")
+            fewer = ", or a smaller `population_agents`" if error.one_fits else ""
+            refusal = refusal or InvalidInput(f"{error}{fewer}")
             if at_once:
                 raise refusal from error
             lines.append("does not fit")

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import K, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.running import command_line
+from valueshare.cli.run_and_report import command_line
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.experiments.studies import (
     ActionsScale,
@@ -38,13 +38,13 @@ class SweepLauncher:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine, with a thread per core; ray: on a cluster."""
     ray_address: str = "auto"
-    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
+    """HOST:PORT of the cluster; auto: the cluster that this machine belongs to."""
     ray_cpus: int = 0
     """CPUs and threads per task, which is one k and a few step sizes; 0: one."""
     ray_retries: int = 3
     """How many times a task is run again after its worker is lost."""
     shard: str = ""
-    """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
+    """Shard of the grid to run, 1/N to N/N, in its own folder; default: the whole grid."""
 
 
 LOCAL_SWEEP = SweepLauncher()
@@ -69,7 +69,7 @@ def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: Swe
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld, or results/gridworld-smoke.
+        out: Folder for records and report; default: results/gridworld, or results/gridworld-smoke.
     """
     _reproduce("gridworld", scale, gridworld_studies(scale), out, running)
 
@@ -77,11 +77,11 @@ def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: Swe
 def reproduce_gridworld_actions(
     *, scale: ActionsScale = "full", out: Out = None, running: SweepArguments = HERE
 ) -> None:
-    """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
+    """Additional study (not in the paper): the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
     Args:
         scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
-        out: Folder for records and report; left out: results/gridworld-actions, or results/gridworld-actions-smoke.
+        out: Folder for records and report; default: results/gridworld-actions, or results/gridworld-actions-smoke.
     """
     _reproduce("gridworld-actions", scale, gridworld_actions_studies(scale), out, running)
 
@@ -104,9 +104,9 @@ def tabular(
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
-        k: How strongly actions share value; n: the number of actions, copies included; 0: not at all. The others are
-            compared with the smallest.
-        out: Folder for records and report; left out: results/ENVIRONMENT-ALGORITHM.
+        k: Value-sharing k (0: none; n: the number of actions, copies included). The others are compared with the
+            smallest.
+        out: Folder for records and report; default: results/ENVIRONMENT-ALGORITHM.
     """
     study = replace(study, k=_as_numbers(k, study))
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
@@ -143,17 +143,17 @@ def _run(studies: Sequence[TabularStudy], given: str, command: str, running: Swe
         study_mdp(studies[0])  # an unknown environment is refused
         print_line(*_plan_lines(studies, timesteps, shard, out))
         return
-    with synced_folder(out) as here:
-        remove_staging_folders(here)
-        if not running.overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
-            there = "this shard is" if shard else "these results are"
-            print_line(f"{there} there already (--overwrite runs again): {out}")
+    with synced_folder(out) as target:
+        remove_staging_folders(target)
+        if not running.overwrite and (holds(target, config) or (shard is None and _in_shards(studies, target))):
+            found = "this shard is" if shard else "these results are"
+            print_line(f"{found} there already (--overwrite runs again): {out}")
         else:
             study_mdp(studies[0])  # an unknown environment is refused before anything is written
             runs = sum(study.timesteps // study.steps for study in studies)
             count = f"{timesteps:,} timesteps"
             try:
-                with results_folder(here, config, overwrite=running.overwrite) as folder:
+                with results_folder(target, config, overwrite=running.overwrite) as folder:
                     print_line(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
@@ -163,7 +163,7 @@ def _run(studies: Sequence[TabularStudy], given: str, command: str, running: Swe
             except OSError as error:
                 raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
             print_line(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
+        written = None if shard else write_report([target], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
         print_line(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
     else:

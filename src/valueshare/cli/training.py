@@ -12,9 +12,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import (
     AgentGroups,
-    AutoCompile,
     Callbacks,
-    Device,
     K,
     LauncherArguments,
     Log,
@@ -27,9 +25,9 @@ from valueshare.cli.arguments import (
     with_options,
     writable_location,
 )
-from valueshare.cli.running import command_line, print_plan, require_training, run_and_report
+from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report
 from valueshare.errors import InvalidInput
-from valueshare.option_groups import in_group
+from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.other_names import check_known
 from valueshare.population.settings import PER_AGENT, SETTINGS, settings_in_signature
 from valueshare.printing import print_line
@@ -66,9 +64,8 @@ def train(
 ) -> None:
     """Train every combination of environment, algorithm, k, settings and seed.
 
-    Settings that are left out have the values of the environment's preset, or, if it has none, those shown below
-    (four of them differ for images); --plan prints them. Options with ... take several values: every
-    combination is trained.
+    Defaults come from the environment's preset; otherwise those below (four of them differ for images). --plan prints
+    them. Options with ... accept several values: every combination is trained.
 
     Args:
         env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,
@@ -76,11 +73,11 @@ def train(
             LunarLanderContinuous-v3-bins7x7.
         backend: Library that steps the environments; auto: ALE for Atari games, numba for MinAtar games, Gymnax (jax)
             for bsuite, else EnvPool or Gymnasium.
-        k: How strongly actions share value (ib-dqn and other ib- algorithms); n: the number of actions; 0: not at all,
-            as in dqn.
-        seeds: Number of seeds, which is the number of agents per combination.
-        first_seed: First of these seeds; the others follow it.
-        out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
+        k: Value-sharing k of the ib- algorithms: the mean of the action outputs is scaled by k + 1 (0: none, as in
+            dqn; n: the number of actions).
+        seeds: Number of seeds (agents per combination).
+        first_seed: First seed; the seeds are consecutive.
+        out: Run folder, or URL like s3://bucket/run; default: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """
     overrides = {name: value for name, value in settings.items() if value is not None}
@@ -88,7 +85,7 @@ def train(
     with stop_on_signals() as stop:
         require_training()
         from valueshare import starting
-        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.runs.launchers import ExecutionOptions
         from valueshare.runs.plan_text import about_settings
         from valueshare.runs.planning import default_folder, make_plan
         from valueshare.runs.shards import shard_plan
@@ -150,7 +147,7 @@ RESUMED = ResumeArguments()
 
 
 def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
-    """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
+    """Resume a run from its last checkpoint; the results are bit-identical to an uninterrupted run.
 
     Args:
         run: The run's folder or URL; with --shard, the folder that holds the shards.
@@ -161,7 +158,7 @@ def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: Launche
 def extend(
     run: RunFolder, /, *, steps: TotalSteps, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL
 ) -> None:
-    """Train a finished run for more steps; its schedules stay as they were.
+    """Continue training a finished run for more steps; its schedules stay as they were.
 
     Unless the step size falls linearly, the result is bit-identical to a run of this number of steps from the start.
 
@@ -175,12 +172,12 @@ def extend(
 def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps: int | None = None) -> None:
     with stop_on_signals() as stop:
         require_training()
-        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.runs.launchers import ExecutionOptions
         from valueshare.starting import extend_run, resume_run
 
         folder = shard_folder(persistent_location(run), launcher.selected_shard)
         if options.callback and options.no_callbacks:
-            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
+            raise InvalidInput("`callback` and `no_callbacks` contradict each other: leave one out")
         execution = ExecutionOptions(
             threads=options.threads or None,
             log=options.log,

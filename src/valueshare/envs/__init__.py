@@ -53,9 +53,9 @@ def make_environments(
     as its actions. Call `reset(seeds)` first.
     """
     if count < 1:
-        raise InvalidInput(f"count = {count}: there is at least 1 environment")
+        raise InvalidInput(f"`count = {count}`: there is at least 1 environment")
     if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: give at least 1, or None for one per core")
+        raise InvalidInput(f"`threads = {threads}`: give at least 1, or None for one per core")
     names = [env_ids] * count if isinstance(env_ids, str) else list(env_ids)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} names for {count} environments: give one, or one each")
@@ -94,7 +94,7 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     """The given backend, or the first that has the environment; a name that is not known is refused."""
     if backend is not None and backend not in get_args(Backend):
-        raise InvalidInput(f"backend = {backend!r}: choose {either(map(repr, get_args(Backend)))}")
+        raise InvalidInput(f"`backend = {backend!r}`: choose {either(map(repr, get_args(Backend)))}")
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"

@@ -153,7 +153,7 @@ def resolve_limit(episode_limit: int | None, default: int | None) -> int | None:
     if episode_limit is None:
         return default
     if episode_limit < 1:
-        raise InvalidInput(f"episode_limit = {episode_limit}: an episode has at least 1 step")
+        raise InvalidInput(f"`episode_limit = {episode_limit}`: an episode has at least 1 step")
     return int(episode_limit)
 
 

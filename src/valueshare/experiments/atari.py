@@ -85,13 +85,13 @@ def _coefficients(
     """The k of every algorithm: those given, else the study's, else n where it has any."""
     with_k = [name for name in algorithms if algorithm_named(name).uses_k]
     if given_k and not with_k:
-        raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
+        raise InvalidInput(f"{', '.join(algorithms)} have no k: leave `k` out")
     for name in with_k if 0 in given_k else ():
         plain = name.removeprefix("ib-")
         if plain in algorithms:
             raise InvalidInput(
-                f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
-                f"--k, or {plain} out of --algorithm"
+                f"`k = 0`: {name} with it is {plain}, which the study has already: leave 0 out of "
+                f"`k`, or {plain} out of `algorithm`"
             )
     chosen = tuple(N if k == "N" else k for k in given_k)
     return {name: chosen or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from valueshare.option_groups import in_group
+from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.settings import SETTINGS
 
 AtariScale = Literal["smoke", "small", "paper"]
@@ -21,7 +21,7 @@ def _help(setting: str, more: str = "") -> Parameter:
     return in_group(declared.group, help=declared.help.removesuffix(".") + more + ".", negative=negative)
 
 
-SCALES = "; left out: that of the scale"
+SCALES = "; default: that of the scale"
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,17 @@ class AtariOptions:
     scale: AtariScale = "small"
     """smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps."""
     env: Annotated[tuple[str, ...], in_group("environment")] = ()
-    """Atari games, like Pong or NameThisGame; left out: those of the scale."""
+    """Atari games, like Pong or NameThisGame; default: those of the scale."""
     seeds: Annotated[int | None, in_group("algorithm")] = None
-    """Number of seeds, which is the number of agents per combination; left out: that of the scale."""
+    """Number of seeds (agents per combination); default: that of the scale."""
     steps: Annotated[int | None, _help("steps", SCALES)] = None
     eval_interval: Annotated[int | None, _help("eval_interval", SCALES)] = None
     eval_timesteps: Annotated[int | None, in_group("evaluation")] = None
-    """Environment steps per evaluation of one agent; left out: that of the scale."""
+    """Environment steps per evaluation of one agent; default: that of the scale."""
     replay_capacity: Annotated[int | None, _help("replay_capacity", ", 7.1 kB each" + SCALES)] = None
     replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _help("replay_device")] = None
     atari_protocol: Annotated[str, _help("atari_protocol")] = "machado-2018"
     delayed_actor: Annotated[bool, _help("delayed_actor")] = False
-    device: Annotated[str, in_group("execution")] = "auto"
-    """cpu, cuda or cuda:0; auto: the GPU if there is one."""
-    compile: Annotated[bool | None, in_group("execution", negative="--no-compile")] = None
-    """Compile with torch.compile: takes a minute or two, then steps are faster; left out: if the run is long enough."""
+    device: Device = "auto"
+    compile: AutoCompile = None
     tf32: Annotated[bool, _help("tf32")] = False

@@ -14,7 +14,7 @@ from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
-from valueshare.population.agents import agent_table, concat_agents, seed_range
+from valueshare.population.agents import agent_table, concat_agents, seed_list
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
@@ -93,7 +93,7 @@ def minatar_study(
             raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(known)}")
     names = env or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
-    numbers = seed_range(first_seed, chosen.seeds)
+    numbers = seed_list(chosen.seeds, first_seed)
     agents = concat_agents(
         [
             agent_table(

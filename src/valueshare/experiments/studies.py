@@ -59,7 +59,7 @@ class TabularStudy:
     steps: Annotated[int, in_group("environment")] = 5_000
     """Environment steps per run."""
     regimes: Annotated[tuple[int, ...], in_group("evaluation")] = ()
-    """Steps at which the runs are compared; left out: after 1/10, 1/5, 1/2 and all of the steps."""
+    """Steps at which the runs are compared; default: after 1/10, 1/5, 1/2 and all of the steps."""
     epsilon: Annotated[float, in_group("exploration")] = 0.1
     """Probability of a random action."""
     step_size_power: Annotated[float, in_group("optimiser")] = 0.0
@@ -79,19 +79,19 @@ class TabularStudy:
             raise InvalidInput(f"unknown environment {self.env[:200]!r}: a name has letters, digits and . : / _ - only")
         check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
-            raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
+            raise InvalidInput(f"`seeds = {self.seeds}`: an interval needs at least 2 runs")
         if self.seeds > MAX_COUNT:
-            raise InvalidInput(f"seeds = {self.seeds}: write at most {MAX_COUNT:,}")
+            raise InvalidInput(f"`seeds = {self.seeds}`: write at most {MAX_COUNT:,}")
         if any(not 0 < regime <= self.steps for regime in self.regimes):
-            raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
+            raise InvalidInput(f"`regimes` holds a number outside 1 to {self.steps}, the steps")
         if not 0.0 <= self.discount <= 1.0:
-            raise InvalidInput(f"discount = {self.discount:g}: it lies in [0, 1]")
+            raise InvalidInput(f"`discount = {self.discount:g}`: it lies in [0, 1]")
         if not math.isfinite(self.step_reward):
-            raise InvalidInput(f"step_reward = {self.step_reward}: write a finite number")
+            raise InvalidInput(f"`step_reward = {self.step_reward}`: write a finite number")
         if not 1 <= self.action_copies <= MAX_COPIES:
-            raise InvalidInput(f"action-copies = {self.action_copies}: write 1 to {MAX_COPIES:,}")
+            raise InvalidInput(f"`action_copies = {self.action_copies}`: write 1 to {MAX_COPIES:,}")
         if self.step_reward and self.env != GRIDWORLD:
-            raise InvalidInput(f"--step-reward is for the gridworld: {self.env} has its own rewards")
+            raise InvalidInput(f"`step_reward` is for the gridworld: {self.env} has its own rewards")
 
     @property
     def record_steps(self) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ def scaled(
     """A scale by its name with its settings, and those of agents with each step size; what is given replaces them."""
     chosen, (paper, agent_settings) = by_scale(scales, scale), published
     if seeds is not None and seeds < 2:
-        raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
+        raise InvalidInput(f"`seeds = {seeds}`: an interval needs at least 2")
     changes = dict(chosen.changes)
     for name, count in (("steps", steps), ("eval_episodes", eval_episodes)):
         if count is not None:

@@ -118,7 +118,7 @@ def _refuse_divergence(runs: pl.DataFrame) -> None:
     """Refuse the runs of a study without a step size to choose at the end: at each of them some runs diverged."""
     last = runs.filter(pl.col("step") == pl.col("step").max())
     if last.select(pl.col("diverged").any().over("k", "step_size").all()).item():
-        raise InvalidInput(f"every run diverged within {last['step'][0]:,} timesteps: write smaller --step-size")
+        raise InvalidInput(f"every run diverged within {last['step'][0]:,} timesteps: write a smaller `step_size`")
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
@@ -129,7 +129,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
     if shard is not None:
         if shard.of > len(grid):
             raise InvalidInput(
-                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most as many shards"
+                f"`shard = {shard}`: there are {len(grid):,} pairs of k and step size; write at most as many shards"
             )
         first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]

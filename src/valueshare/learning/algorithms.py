@@ -230,7 +230,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 def algorithm_named(name: str) -> Algorithm:
     """The algorithm of that name."""
     if name not in ALGORITHMS:
-        raise InvalidInput(f"algorithm = {name!r}: write one of {', '.join(ALGORITHMS)}")
+        raise InvalidInput(f"`algorithm = {name!r}`: write one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
 
 

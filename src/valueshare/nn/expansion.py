@@ -37,7 +37,7 @@ class MeanExpansion(nn.Module):
         scale = condition_number(_number(resolve_k(k, n)))
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype.is_floating_point and scale > torch.finfo(dtype).max:
-            raise InvalidInput(f"k = {k}: k + 1 is larger than any number of {dtype}; write a smaller one")
+            raise InvalidInput(f"`k = {k}`: k + 1 is larger than any number of {dtype}; write a smaller one")
         self.register_buffer("scale", torch.tensor(scale, device=device, dtype=dtype))
         self.n = n or 0  # 0: any
 

@@ -47,7 +47,7 @@ class QuantileNetwork(nn.Module):
         super().__init__()
         if len(shape.observation) < 3 and len(shape.hidden) < 2:
             raise InvalidInput(
-                f"hidden = {list(shape.hidden)}: a quantile network of vectors needs at least 2"
+                f"`hidden = {list(shape.hidden)}`: a quantile network of vectors needs at least 2"
                 " layers, one before the quantiles come in and one after, as in [256, 256]"
             )
         self.torso, features = torso(shape)

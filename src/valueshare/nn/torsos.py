@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.nn.convolution import Convolution
 from valueshare.nn.stacking import Linear, per_agent, stackable
 
@@ -40,9 +40,9 @@ def torso(shape: NetworkShape) -> Torso:
     """
     hidden, observation = shape.hidden, shape.observation
     if not hidden or min(hidden) < 1:
-        raise InvalidInput(f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1")
+        raise InvalidInput(f"`hidden = {list(hidden)}`: give the width of at least 1 layer, each >= 1")
     if shape.actions < 1:
-        raise InvalidInput(f"actions = {shape.actions}: a state has at least 1 action")
+        raise InvalidInput(f"`actions = {shape.actions}`: a state has at least 1 action")
     if 0 in observation:
         raise InvalidInput(f"observations of shape {list(observation)} have no numbers: every axis has at least 1")
     if len(observation) == 2:
@@ -62,8 +62,8 @@ def torso(shape: NetworkShape) -> Torso:
                 "transpose them with gymnasium.wrappers.TransformObservation"
             )
         if len(hidden) != 1 or shape.observation_scale != 1:
-            raise InvalidSetting(
-                f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
+            raise InvalidInput(
+                f"`hidden = {list(hidden)}`, `observation_scale = {shape.observation_scale}`: images"
                 f" take one hidden layer after the convolutions and no scale; write [{128 if small else 512}] and 1"
             )
         convolutions = MinAtarTorso(observation) if small else NatureTorso(observation)

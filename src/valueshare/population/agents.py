@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import polars as pl
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named, unread_settings
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
-from valueshare.setting import as_float
+from valueshare.setting import as_float, as_int
 from valueshare.text import pluralize
 
 T = TypeVar("T")
@@ -48,15 +48,7 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; of a setting that an
     algorithm does not read, like beta, it has the first value.
     """
-    seeds = as_list(seeds, "seeds")
-    if not seeds:
-        raise InvalidInput("no seeds: give at least 1")
-    ((repeated, times),) = Counter(seeds).most_common(1)
-    if times > 1:
-        raise InvalidInput(f"seed {repeated} is given twice: give each once")
-    for seed in (min(seeds), max(seeds)):
-        if not -(2**63) <= seed < 2**63:
-            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
+    seeds = seed_list(seeds)
     k_values = as_list(k)
     if not k_values:
         raise InvalidInput("no k is given: write at least one number")
@@ -71,15 +63,15 @@ def agent_table(
         for value in (k_values if algorithm_named(a).uses_k else [0.0])
         for settings in _distinct(all_settings, a)
     ]
-    check_agents(len(groups) * len(seeds))
+    check_agent_count(len(groups) * len(seeds))
     columns = {name: kind for name, kind in SCHEMA.items() if name not in ("agent", "seed")}
     numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
     table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
     table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
     if len(set(k_values)) < len(k_values):
-        raise InvalidInput(f"k = {', '.join(map(str, k_values))}: a value is there twice, give each once")
+        raise InvalidInput(f"`k = {', '.join(map(str, k_values))}`: duplicate value")
     if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
-        raise InvalidInput("an agent is there twice: give each environment, algorithm and value of a setting once")
+        raise InvalidInput("duplicate agents: give each environment, algorithm and value of a setting once")
     return table
 
 
@@ -89,23 +81,37 @@ def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[Age
     return list(dict.fromkeys(replace(settings, **first) for settings in all_settings))
 
 
-def check_seeds(count: int) -> None:
-    """Refuse more seeds than a run may have, before a list of them is made."""
-    if count > MAX_SEEDS:
-        raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
+def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
+    """The seeds of agents, given as how many, from the first one on, or as a list."""
+    first_seed = as_int("first_seed", first_seed)
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        count = as_int("seeds", seeds)
+        if count < 1:
+            raise InvalidInput(f"`seeds = {count}`: write how many, at least 1")
+        if count > MAX_SEEDS:
+            raise InvalidInput(f"`seeds = {count:,}`: at most {MAX_SEEDS:,} in one run")
+        if first_seed < 0:
+            raise InvalidInput(f"`first_seed = {first_seed}`: seeds are whole numbers from 0")
+        largest = MAX_SEED - count + 1
+        if first_seed > largest:
+            raise InvalidInput(f"`first_seed = {first_seed}`: write at most {largest}, with {pluralize(count, 'seed')}")
+        return list(range(first_seed, first_seed + count))
+    if first_seed:
+        raise InvalidInput("`first_seed` cannot be combined with a list of `seeds`")
+    given: list[int] = as_list(seeds, "seeds")
+    numbers = [as_int("seeds", number) for number in given]  # NumPy's too
+    if not numbers:
+        raise InvalidInput("no seeds: give at least 1")
+    ((repeated, times),) = Counter(numbers).most_common(1)
+    if times > 1:
+        raise InvalidInput(f"seed {repeated} is given twice: give each seed once")
+    for seed in (min(numbers), max(numbers)):
+        if not -(2**63) <= seed < 2**63:
+            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
+    return numbers
 
 
-def seed_range(first_seed: int, count: int) -> range:
-    """`count` seeds from the first one on; refused where one of them is no seed."""
-    if first_seed < 0:
-        raise InvalidSetting(f"first_seed = {first_seed}: seeds are whole numbers from 0")
-    largest = MAX_SEED - count + 1
-    if first_seed > largest:
-        raise InvalidSetting(f"first_seed = {first_seed}: write at most {largest}, with {pluralize(count, 'seed')}")
-    return range(first_seed, first_seed + count)
-
-
-def check_agents(count: int) -> None:
+def check_agent_count(count: int) -> None:
     """Refuse a table of more agents than any machine trains, before it is made."""
     if count > MAX_AGENTS:
         raise InvalidInput(f"{count:,} agents: at most {MAX_AGENTS:,} in one table; give fewer seeds or values")
@@ -131,7 +137,7 @@ def check_table(table: pl.DataFrame) -> None:
 
 def _check_k(k: float) -> None:
     if not (0 <= as_float("k", k) <= MAX_K):
-        raise InvalidInput(f"k = {k}: write a finite number >= 0, at most 1e30")
+        raise InvalidInput(f"`k = {k}`: write a finite number >= 0, at most 1e30")
 
 
 def as_list(value: T | Iterable[T], name: str = "a list") -> list[T]:

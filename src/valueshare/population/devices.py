@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 
 
 def check_replay_device(replay_device: str | None, device: torch.device) -> None:
     """Refuse a replay on a GPU if training is on a CPU."""
     if replay_device == "cuda" and device.type != "cuda":
-        raise InvalidSetting(
+        raise InvalidInput(
             "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
             "--device cuda where there is one"
         )
@@ -25,11 +25,11 @@ def checked_device(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
+        raise InvalidInput(f"`device = {device!r}`: write auto, cpu, cuda or cuda:0") from error
     if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        raise InvalidInput(f"device = {device!r}: CUDA device not available; write cpu")
+        raise InvalidInput(f"`device = {device!r}`: CUDA device not available; write cpu")
     if chosen.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
+        raise InvalidInput(f"`device = {device!r}`: write auto, cpu, cuda or cuda:0")
     return chosen
 
 

@@ -68,12 +68,12 @@ def make_engine(
     if processes is None:
         processes = prefers_processes(population.env.backend, settings.replay_device, population.device)
     if processes and population.replay_on_host:
-        raise InvalidInput("environments in processes need the replay on the GPU: leave replay_device out")
+        raise InvalidInput("environments in processes need the replay on the GPU: leave `replay_device` out")
     threads = available_cores() if threads is None else threads
     if groups is None:
         groups = asynchronous_groups(size, threads) if processes else 1
     if not 1 <= groups <= size:
-        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the number of agents")
+        raise InvalidInput(f"`groups = {groups}`: write a number from 1 to {size}, the number of agents")
     if population.device.type == "cpu":
         keep_freed_memory()
     names = population.agents["env"].to_list()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from valueshare.envs.base import Environments, EnvironmentSpec
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
@@ -185,7 +185,7 @@ class EpisodeStats:
 def check_episode_options(epsilon: float | None, episode_limit: int | None) -> None:
     """Refuse a wrong exploration or limit of episodes after training; None: that of the run's evaluations."""
     if epsilon is not None and not 0 <= as_float("epsilon", epsilon) <= 1:
-        raise InvalidSetting(f"epsilon = {epsilon}: write a number from 0 to 1")
+        raise InvalidInput(f"`epsilon = {epsilon}`: write a number from 0 to 1")
     if episode_limit is not None:
         as_count("episode_limit", episode_limit)
 
@@ -196,23 +196,20 @@ def most_steps(settings: TrainingSettings, env: EnvironmentSpec, episode_limit: 
         return as_count("episode_limit", episode_limit)
     limit = settings.eval_episode_limit or env.episode_limit
     if limit is None:
-        raise InvalidInput(
-            f"{env.name} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
-            "episode_limit=N)"
-        )
+        raise InvalidInput(f"{env.name} has no episode limit, so an episode may never end: write `episode_limit = N`")
     return limit
 
 
 def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
     """Refuse evaluations that might never end, or that cannot be shared out evenly."""
     if settings.eval_episodes and settings.eval_episode_limit is None and env.episode_limit is None:
-        raise InvalidSetting(
-            f"{env.name} has no episode limit, so an episode may never end: set eval_episode_limit, or evaluate by "
-            "eval_timesteps"
+        raise InvalidInput(
+            f"{env.name} has no episode limit, so an episode may never end: set `eval_episode_limit`, or "
+            "evaluate by `eval_timesteps`"
         )
     count = eval_env_count(settings)
     if settings.eval_timesteps % count:
-        raise InvalidSetting(
-            f"eval_timesteps = {settings.eval_timesteps} is not a multiple of eval_envs = {count}: make it one, so "
+        raise InvalidInput(
+            f"`eval_timesteps = {settings.eval_timesteps}` is not a multiple of `eval_envs = {count}`: make it one, so "
             "that all environments of an agent play equally long"
         )

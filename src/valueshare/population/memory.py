@@ -12,7 +12,7 @@ import torch
 
 from valueshare import host_memory
 from valueshare.envs.backends import BACKENDS
-from valueshare.errors import InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population.activations import network_to_measure, saved_bytes
 from valueshare.population.devices import check_replay_device
@@ -35,17 +35,17 @@ RECORD_BYTES = 3 * 160  # an evaluation, three times: as it was written, as a ta
 USABLE = 0.95  # allocators keep a little more than they hand out
 # Advice by what needs most of an agent's memory.
 ADVICE = {
-    "network": "smaller layers (hidden) or a smaller batch_size",
-    "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch_size",
-    "replay": "a smaller replay_capacity or another replay_device",
-    "checkpoint": "smaller layers (hidden) or a smaller checkpoint_interval",
-    "environments": "fewer eval_envs",
-    "records": "fewer evaluations (a larger eval_interval)",
+    "network": "smaller layers (`hidden`) or a smaller `batch_size`",
+    "quantiles": "fewer `quantiles`, smaller layers (`hidden`) or a smaller `batch_size`",
+    "replay": "a smaller `replay_capacity` or another `replay_device`",
+    "checkpoint": "smaller layers (`hidden`) or a smaller `checkpoint_interval`",
+    "environments": "fewer `eval_envs`",
+    "records": "fewer evaluations (a larger `eval_interval`)",
 }
 GPU_MEMORY = "GPU memory"
 
 
-class DoesNotFit(InvalidSetting):
+class DoesNotFit(InvalidInput):
     """A run needs more memory than there is; its plan is sound otherwise."""
 
     def __init__(self, message: str, *, one_fits: bool = True) -> None:
@@ -103,7 +103,7 @@ def estimate(spec: PopulationSpec, network: NetworkFactory | None = None) -> Mem
             raise
         raise DoesNotFit(
             f"one agent of {spec.label} needs more memory than can be addressed here: write "
-            "smaller layers (hidden), a smaller batch_size or a smaller replay_capacity",
+            "smaller layers (`hidden`), a smaller `batch_size` or a smaller `replay_capacity`",
             one_fits=False,
         ) from error
 

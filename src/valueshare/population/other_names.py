@@ -1,7 +1,6 @@
 """Names that others give to settings (Stable-Baselines3, RL Zoo, CleanRL, PFRL and Dopamine) and to algorithms."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
@@ -53,25 +52,25 @@ COMMAND_NAMES = {  # of other commands, if they have none of the above
     "video": ("output", "out"),
 }
 _SCHEDULE = ", beside `epsilon_start` and `epsilon_steps`"
-NOTES = {  # what else to know of another name that is ours; `name` and `name=value` are settings
-    ("seed", "first_seed"): ", and `seeds=1` makes it one agent",
+NOTES = {  # what else to know of another name that is ours; `name` and `name = 'value'` are settings
+    ("seed", "first_seed"): ", and `seeds = 1` makes it one agent",
     ("seed", "seeds"): ", and is how many there are",
     ("exploration_fraction", "epsilon_steps"): ", as a number of steps",
     ("eps", "epsilon_end"): _SCHEDULE,
     ("epsilon", "epsilon_end"): _SCHEDULE,
     ("seeds", "seeds_from"): ", and is the first of them; `episodes` is how many there are",
     ("seeds", "seed"): ", and is one number",
-    ("cuda", "device"): ", as in `device=cuda`",
-    ("gpu", "device"): ", as in `device=cuda`",
+    ("cuda", "device"): ", as in `device = 'cuda'`",
+    ("gpu", "device"): ", as in `device = 'cuda'`",
 }
 _ONE_STEP = "n-step returns are not supported; all targets are one-step"
 INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
     "n_actions": "the number of actions is that of the environment",
     "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
     "n_envs": "every agent trains in one environment, and `seeds` is the number of agents",
-    "double": "write `algorithm=double-dqn`",
-    "double_q": "write `algorithm=double-dqn`",
-    "dueling": "write `algorithm=dueling-dqn`",
+    "double": "write `algorithm = 'double-dqn'`",
+    "double_q": "write `algorithm = 'double-dqn'`",
+    "dueling": "write `algorithm = 'dueling-dqn'`",
     "tau": "soft target updates are not supported; every `target_update_interval` steps, all weights are copied",
     "n_step": _ONE_STEP,
     "nstep": _ONE_STEP,
@@ -93,7 +92,6 @@ ALGORITHMS_NOT_HERE = {  # some are spelt like one that is, and are another
     *("qr-dqn", "qrdqn", "fqf", "c51", "rainbow", "noisy-dqn", "m-dqn", "munchausen-dqn", "drqn", "nfq"),
     *("ppo", "trpo", "a2c", "a3c", "sac", "td3", "ddpg", "sarsa"),
 }
-_MARKED = re.compile("`(?P<name>[a-z_]+)(=(?P<value>[^`]+))?`")
 
 
 def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None:
@@ -104,21 +102,9 @@ def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None
     return next((ours for ours in found if wanted is None or ours in wanted), None)
 
 
-def other_name_advice(name: str, ours: str | None, write: Callable[[str, str | None], str]) -> str:
-    """What to write instead of a name that is `ours`, or of one without a setting of ours (None); "" if unknown.
-
-    `write` makes the text of a setting, and of a setting with a value.
-    """
-    advice = INSTEAD.get(name, "")
-    if ours is not None:
-        advice = f"it is called `{ours}` here{NOTES.get((name, ours), '')}"
-    return _MARKED.sub(lambda found: write(found["name"], found["value"]), advice)
-
-
-def _in_python(name: str, value: str | None) -> str:
-    if value is None:
-        return repr(name)
-    return f"{name}={value if value.isdigit() else repr(value)}"
+def other_name_advice(name: str, ours: str | None) -> str:
+    """What to write instead of a name that is `ours`, or of one without a setting of ours (None); "" if unknown."""
+    return INSTEAD.get(name, "") if ours is None else f"it is called `{ours}` here{NOTES.get((name, ours), '')}"
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
@@ -126,7 +112,7 @@ def check_known(kind: str, name: str, known: Iterable[str]) -> None:
     if name not in (known := list(known)):
         advice = near = ""
         if kind == "setting":
-            advice = other_name_advice(name, canonical_name(name), _in_python)
+            advice = other_name_advice(name, canonical_name(name))
         elif kind == "algorithm":
             found = (ours for ours, others in OTHER_ALGORITHMS.items() if name in others and ours in known)
             advice = next((f"it is called {ours} here" for ours in found), "")

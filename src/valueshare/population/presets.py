@@ -15,7 +15,7 @@ from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import is_small
-from valueshare.population.settings import GENERIC_AGENT_SETTINGS, GENERIC_SETTINGS, AgentSettings, TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 
 _Overrides = tuple[dict[str, Any], dict[str, Any]]
 
@@ -35,6 +35,7 @@ def lunarlander_paper() -> Preset:
             steps=100_000,
             checkpoint_interval=10_000,
             hidden=(256, 256),
+            initialization="paper",
             observation_scale=0.1,
             reward_scale=0.1,
             batch_size=128,
@@ -92,6 +93,7 @@ def cartpole() -> Preset:
             replay_capacity=20_000,
             update_interval=8,
             target_update_interval=160,
+            loss="half-squared",
             step_size_schedule="linear",
             optimizer_epsilon=3.125e-4,
             quantiles=8,
@@ -117,6 +119,7 @@ def acrobot() -> Preset:
             replay_capacity=100_000,
             update_interval=8,
             target_update_interval=400,
+            loss="half-squared",
         ),
         AgentSettings(step_size=5e-4, epsilon_end=0.1, epsilon_steps=10_000),
     )
@@ -137,6 +140,7 @@ def mountaincar() -> Preset:
             replay_capacity=50_000,
             update_interval=8,
             target_update_interval=600,
+            loss="half-squared",
         ),
         AgentSettings(step_size=2e-3, epsilon_end=0.1, epsilon_steps=5_000),
     )
@@ -148,19 +152,17 @@ def generic(observation: Sequence[int] = ()) -> Preset:
     Images [C, H, W] have one hidden layer after the convolutions. The step sizes are those of `minatar` and of
     CleanRL's DQN on Atari games (dqn_atari.py). A replay of 10,000 images of 4 x 84 x 84 bytes takes 0.6 GB per agent.
     """
-    settings, step_size = GENERIC_SETTINGS, GENERIC_AGENT_SETTINGS.step_size
-    if len(observation) == 3 and is_small(observation):
-        settings, step_size = replace(settings, hidden=(128,)), 2.5e-4
-    elif len(observation) == 3:
-        settings, step_size = replace(settings, hidden=(512,), batch_size=32, replay_capacity=10_000), 1e-4
-    return _classic(settings, replace(GENERIC_AGENT_SETTINGS, step_size=step_size))
+    if len(observation) != 3:
+        return Preset(TrainingSettings(), AgentSettings())
+    if is_small(observation):
+        return Preset(TrainingSettings(hidden=(128,)), AgentSettings(step_size=2.5e-4))
+    return Preset(TrainingSettings(hidden=(512,), batch_size=32, replay_capacity=10_000), AgentSettings(step_size=1e-4))
 
 
 def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:
-    """A preset with PyTorch's initial weights and ten evaluations of a run."""
+    """A preset with ten evaluations of a run."""
     tenth = settings.steps // 10
-    evaluated = replace(settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth)
-    return Preset(evaluated, agent_settings)
+    return Preset(replace(settings, checkpoint_interval=tenth, eval_interval=tenth), agent_settings)
 
 
 _IQN_ON_ATARI: _Overrides = ({"reduction": "mean", "optimizer_epsilon": 3.125e-4}, {"step_size": 5e-5})
@@ -184,6 +186,7 @@ def atari(algorithm: str = "dqn") -> Preset:
             steps=50_000_000,
             checkpoint_interval=250_000,
             hidden=(512,),
+            initialization="paper",
             clip_rewards=True,
             atari_protocol=DEFAULT_PROTOCOL,
             batch_size=32,
@@ -293,6 +296,6 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequ
     if len(set(presets.values())) > 1:
         raise InvalidInput(
             f"{', '.join(algorithms)} have different settings in the paper's Atari experiments: "
-            "train them in runs of their own, or use valueshare reproduce atari57"
+            "train them in separate runs, or use valueshare reproduce atari57"
         )
     return next(iter(presets.values()))

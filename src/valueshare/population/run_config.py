@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.table import populations, table_digest
 from valueshare.records import AGENTS
@@ -30,7 +30,7 @@ def checked_config(values: Mapping[str, Any]) -> tuple[TrainingConfig, dict[str,
     return stored, settings
 
 
-def check_agents(stored: TrainingConfig, agents: pl.DataFrame) -> None:
+def check_agents_of_run(stored: TrainingConfig, agents: pl.DataFrame) -> None:
     """Refuse a table of agents that this configuration cannot belong to; `check_columns` is called before."""
     if unknown := set(agents["env"].unique()) - stored.settings.keys():
         raise NotOneRun(f"there are no settings of {', '.join(sorted(unknown))}")
@@ -58,11 +58,11 @@ def check_columns(agents: pl.DataFrame) -> None:
 
 @contextmanager
 def damage_named(folder: Path, advice: str) -> Iterator[None]:
-    """Turn errors of `checked_config` and `check_agents` into refusals that name the files of a run folder."""
+    """Turn errors of `checked_config` and `check_agents_of_run` into refusals that name the files of a run folder."""
     try:
         yield
     except NotOneRun as error:
         files = f"{folder}: {CONFIG} and {AGENTS} are not of one run"
-        raise InvalidInput(f"{files} ({error}): put the original files back") from error
+        raise InvalidInput(f"{files} ({error}): restore the original files") from error
     except (Invalid, InvalidInput) as error:
-        raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): {advice}") from error
+        raise InvalidInput(f"{folder / CONFIG} is damaged ({without_marks(error)}): {advice}") from error

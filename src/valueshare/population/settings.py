@@ -4,13 +4,14 @@
 agent has of its own. Nothing heavy is imported here: the command line reads it at its start.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div, round_up
 from valueshare.setting import Setting, check_settings, setting, settings_of
 
@@ -36,13 +37,13 @@ _execution = partial(setting, group="execution")
 class AgentSettings:
     """Settings of one agent, besides its environment, algorithm, k and seed."""
 
-    step_size: float = _optimiser(1e-3, "Step size (learning rate).", above=0)
+    step_size: float = _optimiser(5e-4, "Step size (learning rate).", above=0)
     discount: float = _algorithm(0.99, "Discount factor.", minimum=0, maximum=1)
     epsilon_start: float = _exploration(
         1.0, "Epsilon, the probability of a random action, at the first step.", minimum=0, maximum=1
     )
     epsilon_end: float = _exploration(0.05, "Epsilon after --epsilon-steps steps, to the end.", minimum=0, maximum=1)
-    epsilon_steps: int = _exploration(10_000, "Environment steps over which epsilon falls linearly.", minimum=0)
+    epsilon_steps: int = _exploration(10_000, "Environment steps over which epsilon is annealed linearly.", minimum=0)
     beta: float = _algorithm(1e-3, "RDQ: weight of the penalty.", minimum=0)
 
     def __post_init__(self) -> None:
@@ -54,18 +55,17 @@ class TrainingSettings:
     """Settings that all agents of a population share.
 
     A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the number of steps of each of
-    them. A run has the values of its preset (`GENERIC_SETTINGS` below, `presets.py`), not these defaults, which are the
-    paper's where a loss, an initialization and an optimiser are concerned.
+    them. The defaults are the generic preset, of environments without one of their own (`presets.py`).
     """
 
     steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
-        10_000, "Environment steps between checkpoints, a divisor of --eval-interval; left out: the same.", minimum=1
+        10_000, "Environment steps between checkpoints; must divide --eval-interval (default: equal).", minimum=1
     )
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)
     initialization: Literal["paper", "pytorch"] = _algorithm(
-        "paper", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
+        "pytorch", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
     )
     observation_scale: float = _environment(1.0, "Factor by which observations are multiplied.", above=0)
     reward_scale: float = _environment(
@@ -77,10 +77,10 @@ class TrainingSettings:
     )
 
     batch_size: int = _replay(64, "Transitions per gradient update of one agent.", minimum=1)
-    replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
+    replay_capacity: int = _replay(100_000, "Replay capacity per agent, in transitions.", minimum=1)
     learning_starts: int = _replay(1_000, "Environment steps before the first update.", minimum=1)
     replay_device: ReplayDevice | None = _replay(  # noqa: RUF009 (a field, like the others)
-        None, "Memory that holds the replay; left out: that of the training device."
+        None, "Where the replay is stored (default: the training device)."
     )
 
     update_interval: int = _optimiser(4, "Environment steps between updates.", minimum=1)
@@ -94,17 +94,17 @@ class TrainingSettings:
         False, "Act with the weights from before the last update, so that acting never waits for learning."
     )
     loss: Literal["half-squared", "huber"] = _optimiser(
-        "half-squared", "Loss of the temporal-difference error: its half square, or the Huber loss, linear above 1."
+        "huber", "Loss of the temporal-difference error: half squared error, or the Huber loss (linear above 1)."
     )
     reduction: Literal["mean", "sum"] = _optimiser("mean", "Mean or sum of the losses of a batch.")
     optimizer: Literal["adam", "rmsprop"] = _optimiser(
         "adam", "Optimiser; RMSprop is centred, with its epsilon inside the square root."
     )
     step_size_schedule: Literal["constant", "linear"] = _optimiser(
-        "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
+        "constant", "Step size over training: constant, or annealed linearly to 0 at the last step."
     )
     step_size_steps: int | None = _optimiser(
-        None, "Environment steps over which a linear step size falls to 0; left out: all.", minimum=1
+        None, "Environment steps over which a linear step size is annealed to 0 (default: all).", minimum=1
     )
     adam_betas: tuple[float, float] = _optimiser((0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1)
     rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
@@ -114,16 +114,16 @@ class TrainingSettings:
     quantiles: int = _algorithm(64, "IQN: quantile samples per state, online network.", minimum=1)
     target_quantiles: int = _algorithm(64, "IQN: quantile samples per state, target network.", minimum=1)
     acting_quantiles: int = _algorithm(32, "IQN: quantile samples per state when acting.", minimum=1)
-    kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=MIN_KAPPA)
+    kappa: float = _algorithm(1.0, "IQN: Huber threshold (the loss is quadratic up to it).", minimum=MIN_KAPPA)
 
     eval_interval: int = _evaluation(10_000, "Environment steps between evaluations.", minimum=1)
     eval_episodes: int = _evaluation(10, "Episodes per evaluation of one agent.", minimum=0)
     eval_timesteps: int = _evaluation(
         0, "Environment steps per evaluation of one agent, instead of --eval-episodes.", minimum=0
     )
-    eval_envs: int = _evaluation(10, "Environments per agent that evaluate in parallel.", minimum=1)
+    eval_envs: int = _evaluation(10, "Parallel evaluation environments per agent.", minimum=1)
     eval_episode_limit: int | None = _evaluation(
-        None, "Most steps per evaluation episode; left out: the environment's own limit.", minimum=1
+        None, "Maximum steps per evaluation episode; default: the environment's own limit.", minimum=1
     )
     eval_epsilon: float = _evaluation(
         0.0, "Epsilon, the probability of a random action, in evaluation.", minimum=0, maximum=1
@@ -134,25 +134,25 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.replay_capacity < self.batch_size:
-            raise InvalidSetting(
-                f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
-                f"{self.batch_size}: make the replay at least one batch large"
+            raise InvalidInput(
+                f"`replay_capacity = {self.replay_capacity}` is smaller than `batch_size = "
+                f"{self.batch_size}`: make the replay at least one batch large"
             )
         if self.step_size_steps is not None and self.step_size_schedule == "constant":
-            raise InvalidSetting(
-                f"step_size_steps = {self.step_size_steps} is the length of a linear step size: add "
-                "step_size_schedule linear, or leave it out"
+            raise InvalidInput(
+                f"`step_size_steps = {self.step_size_steps}` is the length of a linear step size: add "
+                "`step_size_schedule = 'linear'`, or leave it out"
             )
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
-            raise InvalidSetting(
-                "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
+            raise InvalidInput(
+                "evaluate by episodes or by timesteps: set one of `eval_episodes` and `eval_timesteps` "
                 "above 0, the other to 0"
             )
         if self.eval_interval % self.checkpoint_interval:
-            raise InvalidSetting(
-                f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
-                f"{self.checkpoint_interval}, and evaluations happen at checkpoints: write checkpoint_interval = "
-                f"{self.eval_interval}, or a divisor of it"
+            raise InvalidInput(
+                f"`eval_interval = {self.eval_interval}` is not a multiple of `checkpoint_interval = "
+                f"{self.checkpoint_interval}`, and evaluations happen at checkpoints: write `checkpoint_interval = "
+                f"{self.eval_interval}`, or a divisor of it"
             )
 
     @property
@@ -209,13 +209,25 @@ class TrainingSettings:
         return cls(**values)
 
 
-# The values of the generic preset, for environments without one of their own; images have a few others.
-GENERIC_SETTINGS = TrainingSettings(loss="huber", initialization="pytorch")
-GENERIC_AGENT_SETTINGS = AgentSettings(step_size=5e-4)
-GENERIC: dict[str, Any] = asdict(GENERIC_SETTINGS) | asdict(GENERIC_AGENT_SETTINGS)
+GENERIC: dict[str, Any] = asdict(TrainingSettings()) | asdict(AgentSettings())  # the generic preset
 OPTIMIZER_SETTINGS = {"adam_betas": "adam", "rmsprop_decay": "rmsprop"}  # and the one optimiser that reads each
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
+
+
+ABSENT = "absent"  # in place of a value that is not stored, or not wanted
+
+
+def comparable(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings that change numbers; one that an older version did not store has its default."""
+    complete = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
+    return {name: value for name, value in complete.items() if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
+
+
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The stored and the wanted value of what is not equal in both, by name."""
+    pairs = {name: (stored.get(name, ABSENT), wanted.get(name, ABSENT)) for name in {**wanted, **stored}}
+    return {name: (before, now) for name, (before, now) in pairs.items() if before != now}
 
 
 class _Preset:

@@ -103,7 +103,7 @@ def train_population(
         if compiled and is_compiler_error(error):
             names = ", ".join(agents["algorithm"].unique(maintain_order=True))
             problem = f"PyTorch cannot compile {names} here ({first_line(error)})"
-            raise InvalidInput(f"{problem}: train in another folder with --no-compile (compiled=False)") from error
+            raise InvalidInput(f"{problem}: train in another folder with `compile = False`") from error
         raise
     finally:
         # The next population may need all of it.

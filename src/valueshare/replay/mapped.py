@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from valueshare.errors import InvalidSetting
+from valueshare.errors import InvalidInput
 
 
 def mapped_zeros(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -23,10 +23,10 @@ def mapped_zeros(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Te
     free = shutil.disk_usage(folder).free
     if size > free:
         fit = free // (size // shape[0])
-        raise InvalidSetting(
+        raise InvalidInput(
             f"{shape[0]:,} agents need {size / 1e9:.1f} GB of disk for replay and "
             f"{free / 1e9:.1f} GB are free in {folder}: {fit:,} would fit; give fewer seeds, a "
-            "smaller replay_capacity or another replay_device"
+            "smaller `replay_capacity` or another `replay_device`"
         )
     with tempfile.TemporaryFile(dir=folder) as file:
         # All of it now: a disk that fills up later would end the process with SIGBUS.

@@ -262,10 +262,10 @@ def _shared_settings(comparison: Comparison) -> list[str]:
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
     names = [name.strip() for name in text.split(",")]
     if len(names) != 2:
-        raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
+        raise InvalidInput(f"`compare = {text}`: write two, like ib-dqn:4,dqn")
     x, y = (_variant(data, name) for name in names)
     if x == y:
-        raise InvalidInput(f"--compare {text}: this is one algorithm; write two")
+        raise InvalidInput(f"`compare = {text}`: this is one algorithm; write two")
     return x, y
 
 

@@ -101,13 +101,13 @@ def check_output_folder(target: Path, within: Path | None = None) -> None:
         refuse_links_between(within, target, *REPORT_CONTENTS)
     refuse_links_in_run(target, *REPORT_CONTENTS)
     if target.exists() and not target.is_dir():
-        raise InvalidInput(f"{target} is a file: choose another --out")
+        raise InvalidInput(f"{target} is a file: choose another `out`")
     place = Path(os.path.realpath(target))  # a loop of links is not an error here
     if "kind" in (read_config(place, skip_damaged=True) or {}):
-        raise InvalidInput(f"{target} is a folder of results itself: leave --out out for {target / 'report'}")
+        raise InvalidInput(f"{target} is a folder of results itself: leave `out` out for {target / 'report'}")
     for folder in (place, *place.parents):
         if folder.name in RUN_SUBFOLDERS and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
-            raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")
+            raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another `out`")
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def errors_name(target: Path, only_below: Path | None = None) -> Iterator[None]:
         if not below and error.errno not in FULL:
             raise
         where = error.filename or target if error.errno in NAME_TAKEN else target
-        text = f"cannot write to {where}: {reason(error)}; choose another --out"
+        text = f"cannot write to {where}: {reason(error)}; choose another `out`"
         if error.errno in FULL:
-            text = f"no room on the disk for {target}: make room, or choose another --out"
+            text = f"no room on the disk for {target}: make room, or choose another `out`"
         raise InvalidInput(text) from error

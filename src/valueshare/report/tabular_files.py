@@ -19,7 +19,7 @@ import polars as pl
 
 from valueshare._version import __version__
 from valueshare.analysis.tidy import shorten_list
-from valueshare.errors import InvalidInput, one_line
+from valueshare.errors import InvalidInput, one_line, without_marks
 from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
 from valueshare.experiments.tabular import TabularResult, summarize
 from valueshare.files import write_json
@@ -86,10 +86,10 @@ def _refuse_other_version(folder: Path, values: Mapping[str, Any]) -> None:
         return
     name, version = unknown[0][:60], stored_version(values)
     if version in (None, __version__):
-        raise InvalidInput(f"{folder} is damaged (unknown setting {name}): run its study again with --overwrite")
+        raise InvalidInput(f"{folder} is damaged (unknown setting {name}): run its study again with `overwrite = True`")
     raise InvalidInput(
         f"{folder} was written by another version (valueshare {version}), with the setting {name}: read it with that "
-        "one, or run its study again with --overwrite"
+        "one, or run its study again with `overwrite = True`"
     )
 
 
@@ -139,18 +139,18 @@ def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
 
 def _refuse_code_and_long_sweeps(study: StoredStudy) -> None:
     """Refuse an environment of a module, and norms that take hours: a results folder may come from others."""
-    again = "the `valueshare tabular` command that made it does, given again without --shard"
+    again = "the `valueshare tabular` command that made it does, given again without `shard`"
     for each in study.studies:
         module, colon, _ = each.env.partition(":")
         if colon:
             raise InvalidInput(
-                f"{study.folder}: {each.env!r} needs the module {module!r}, which `report` does not import; {again}"
+                f"{study.folder}: {each.env!r} needs the module {module!r}, which a report does not import; {again}"
             )
     updates = sum(len(each.k) * each.seeds * each.steps * each.action_copies for each in study.studies)
     if updates > MAX_UPDATES:
         raise InvalidInput(
             f"{study.folder}: its norms take more than {MAX_UPDATES:.0e} timesteps (times action copies), which "
-            f"`report` does not compute; {again}"
+            f"a report does not compute; {again}"
         )
 
 
@@ -170,6 +170,6 @@ def _damage_named(folder: Path, shard: bool) -> Iterator[None]:
     ) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
-        why = one_line(error)
-        way = "run this shard again, --overwrite" if shard else "run its study again with --overwrite"
+        why = one_line(without_marks(error))
+        way = "run this shard again with `overwrite = True`" if shard else "run its study again with `overwrite = True`"
         raise InvalidInput(f"{folder} is damaged ({why}): {way}") from error

@@ -72,7 +72,7 @@ def write_report(
     with reading_copies(locations) as copies:
         tabular = find_tabular(copies.folders)
         if tabular and compare:
-            raise InvalidInput(f"{tabular[0].folder} is a tabular study: it has no verdict for --compare")
+            raise InvalidInput(f"{tabular[0].folder} is a tabular study: it has no verdict for `compare`")
         folder = _checked_folder(copies.folders, out)
         if tabular:
             make = partial(tabular_report, tabular, names, SizeLimit(max_result_size), trusted=trusted)

@@ -34,7 +34,7 @@ class Callback(NamedTuple):
 def resolve_callbacks(callbacks: Sequence[str | CallbackFunction | Callback]) -> tuple[Callback, ...]:
     """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
-        raise InvalidInput(f"callbacks = {callbacks!r}: give a list of functions, or of names like my_module:log")
+        raise InvalidInput(f"`callbacks = {callbacks!r}`: give a list of functions, or of names like my_module:log")
     if len(callbacks) > MAX_CALLBACKS:
         raise InvalidInput(f"{len(callbacks)} callbacks: give at most {MAX_CALLBACKS}")
     return tuple(map(_resolve, callbacks))
@@ -75,7 +75,7 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     if not isinstance(callback, str):
         if not callable(callback):
             raise InvalidInput(
-                f"callback = {callback!r}: give a function of (records, run), or a name like my_module:log"
+                f"`callback = {callback!r}`: give a function of (records, run), or a name like my_module:log"
             )
         name = getattr(callback, "__qualname__", type(callback).__name__)
         _check_signature(name, callback)
@@ -88,13 +88,13 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
         if isinstance(error, AttributeError) and module in sys.modules:  # one that raises is not kept there
             functions = [found for found, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
             hint = suggestion(name, functions) or f"it has {shorten_list(functions) or 'none'}"
-            raise InvalidInput(f"callback = {callback!r}: {module} has no function {name!r}: {hint}") from error
+            raise InvalidInput(f"`callback = {callback!r}`: {module} has no function {name!r}: {hint}") from error
         raise InvalidInput(
-            f"callback = {callback!r}: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
+            f"`callback = {callback!r}`: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
             "module on PYTHONPATH"
         ) from error
     if not callable(function):
-        raise InvalidInput(f"callback = {callback!r} is not a function: name a function of (records, run)")
+        raise InvalidInput(f"`callback = {callback!r}` is not a function: name a function of (records, run)")
     _check_signature(callback, function)
     return Callback(callback, function, is_stored=True)
 
@@ -120,4 +120,4 @@ def _check_signature(name: str, function: CallbackFunction) -> None:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(f"callback = {str(name)[:60]!r}: write module:function, like my_module:log")
+        raise InvalidInput(f"`callback = {str(name)[:60]!r}`: write module:function, like my_module:log")

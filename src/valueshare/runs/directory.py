@@ -46,7 +46,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     """
     with ExitStack() as stack:
         try:
-            _check_target(target, config, overwrite=overwrite)
+            _check_results_target(target, config, overwrite=overwrite)
             target = target.resolve()  # a link to a folder stays a link
             staging = stack.enter_context(staged(target))
         except OSError as error:
@@ -102,10 +102,10 @@ def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def check_target(target: Path, config: dict[str, Any]) -> None:
+def check_results_target(target: Path, config: dict[str, Any]) -> None:
     """Refuse what `results_folder` would refuse, before there is anything to write."""
     try:
-        _check_target(target, config, overwrite=False)
+        _check_results_target(target, config, overwrite=False)
         try_folder(target)
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
@@ -131,7 +131,7 @@ def _move(staging: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        raise InvalidInput(f"{target} was filled by another run meanwhile: it stays") from error
+        raise InvalidInput(f"{target}: another process created a run there; it was left unchanged") from error
 
 
 def _replace(target: Path, staging: Path) -> None:
@@ -149,20 +149,20 @@ def _replace(target: Path, staging: Path) -> None:
         shutil.rmtree(retired)
 
 
-def _check_target(target: Path, config: dict[str, Any], *, overwrite: bool) -> None:
+def _check_results_target(target: Path, config: dict[str, Any], *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
         raise InvalidInput(f"{target} is a file: {OTHER_OUT}")
     if Path.cwd().is_relative_to(target.resolve()):
-        raise InvalidInput(f"{target} holds the folder you are in: {OTHER_OUT}")
+        raise InvalidInput(f"{target} contains the current working directory: {OTHER_OUT}")
     if not any(target.iterdir()):
         return
     stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
         raise InvalidInput(f"{target} holds something other than results of this kind: {OTHER_OUT}")
     if not overwrite:
-        raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add --overwrite")
+        raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add `overwrite = True`")
 
 
 @contextmanager

@@ -131,22 +131,22 @@ class Display:
         spec, step = self._specs[self._shown], self._steps[self._shown]
         number = list(self._specs).index(self._shown) + 1
         agents = pluralize(spec.agents.height, "agent")
-        words = [
+        parts = [
             spec.label,
             f"population {number} of {len(self._specs)}",
             f"{agents} at step {step:,} of {spec.settings.steps:,}",
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()
-            words.append(f"{len(self._began)} populations at once, {share:.1f} % of the run done")
+            parts.append(f"{len(self._began)} populations at once, {share:.1f} % of the run done")
         if self._shown in self._compiling:
-            words.append(COMPILING)
+            parts.append(COMPILING)
         (began, done), now = self._resumed_from, self._clock()
         if self._done() == self._total() and now > began:  # the last of several populations ended alone
-            words.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
+            parts.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
         elif (rate := self.agent_steps_per_second()) and (left := self.seconds_left()) is not None:
-            words += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
-        return " | ".join(words)
+            parts += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
+        return " | ".join(parts)
 
     def scores(self) -> str:
         """Scores of the variants of the population of the last callback, for the end of a line."""

@@ -25,7 +25,7 @@ from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetch_evaluati
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
 from valueshare.runs.run_folder import check_links, open_plan
-from valueshare.runs.storage.copies import working_copy
+from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.setting import MAX_COUNT, as_count, as_int
@@ -45,7 +45,7 @@ class EvaluationOptions:
     agent: int | Iterable[int] | None = None  # their numbers; None: all
     epsilon: float | None = None  # None: that of the run's evaluations
     episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
-    network: NetworkFactory | None = None  # the run's own factory, if it has one
+    network: NetworkFactory | None = None  # the function of a custom network, if the run has one
     device: str = AUTO  # that of the run, if it is here
     threads: int | None = None  # for the environments; None: one per core
     progress: bool = True
@@ -60,25 +60,25 @@ class Evaluated(NamedTuple):
 
 
 def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
-    """Play, with the weights of the last finished phase; the episodes are returned, and kept with the run.
+    """Play, with the weights of the last checkpoint; the episodes are returned, and kept with the run.
 
     Episodes that are there already, of the same agents, seeds and options, are replaced. A folder has one evaluation at
     a time. URLs have no locks: the file is read again after the last episode, so that episodes of another
     evaluation are lost only if both upload it at the same moment.
     """
-    with working_copy(location) as copy:
-        copy.pull(lambda name: name in PLAN_FILES)
-        plan = open_plan(copy.folder)
-        check_links(copy.folder)
-        with only_writer(copy.folder):
-            chosen = _chosen_agents(copy.folder, plan, options.agent)
-            fetch_evaluations(copy, plan.agents)  # a damaged file is refused before anything is played
+    with open_storage(location) as storage:
+        storage.pull(lambda name: name in PLAN_FILES)
+        plan = open_plan(storage.folder)
+        check_links(storage.folder)
+        with only_writer(storage.folder):
+            chosen = _chosen_agents(storage.folder, plan, options.agent)
+            fetch_evaluations(storage, plan.agents)  # a damaged file is refused before anything is played
             for spec in plan.populations.values():
                 if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
-                    copy.pull_weights(spec.name)
-            played = _play(copy.folder, plan, chosen, options)
-            add_episodes(copy.folder, fetch_evaluations(copy, plan.agents), played)
-            copy.push(lambda name: name == EVALUATIONS)
+                    storage.pull_weights(spec.name)
+            played = _play(storage.folder, plan, chosen, options)
+            add_episodes(storage.folder, fetch_evaluations(storage, plan.agents), played)
+            storage.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 
 
@@ -86,10 +86,10 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
     """The episodes of the chosen agents, one row each."""
     episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
     if episodes > MAX_EPISODES:
-        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
+        raise InvalidInput(f"`episodes = {episodes:,}`: write a number <= {MAX_EPISODES:,}")
     if first + episodes > MAX_COUNT:
         most = f"{MAX_COUNT - episodes:,}, with {pluralize(episodes, 'episode')}"
-        raise InvalidInput(f"seeds_from = {first}: write a number <= {most}")
+        raise InvalidInput(f"`seeds_from = {first}`: write a number <= {most}")
     check_episode_options(options.epsilon, options.episode_limit)
     check_network_factory(folder, plan, options.network)
     if options.threads is not None:
@@ -114,7 +114,7 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
 
         for agents in playing:
             count = partial(on_step, done)
-            tables.append(_play_population(folder, agents, range(first, first + episodes), options.threads, count))
+            tables.append(_play_population(folder, agents, range(first, first + episodes), options, count))
             count(agents.population.size * episodes)
     return pl.concat(tables).sort("agent", "seed")
 
@@ -164,14 +164,15 @@ def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
 
 
 def _play_population(
-    folder: Path, chosen: _ChosenAgents, seeds: range, threads: int | None, on_step: Callable[[int], object]
+    folder: Path, chosen: _ChosenAgents, seeds: range, options: EvaluationOptions, on_step: Callable[[int], object]
 ) -> pl.DataFrame:
     population = chosen.population
     with ExitStack() as stack:
-        stack.enter_context(training_on(population.device, tf32=population.settings.tf32))
+        own_network = options.network is not None
+        stack.enter_context(training_on(population.device, tf32=population.settings.tf32, own_network=own_network))
         agent = population.agents["agent"][0]
         state, step = read_newest(folder, chosen.name, agent, partial(_trained_state, chosen))
-        environments = evaluation_environments(population, threads)
+        environments = evaluation_environments(population, options.threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit
         evaluator = make_evaluator(population, state, environments, compiled=False)
@@ -196,7 +197,7 @@ def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None)
     if unknown := sorted(wanted - set(plan.agents["agent"])):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
-        raise InvalidInput("no agents are given: write at least one number, or leave agent out for all")
+        raise InvalidInput("no agents are given: write at least one number, or leave `agent` out for all")
     return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))
 
 

@@ -15,7 +15,7 @@ from valueshare.files import remove_temporary_files
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.remote import RunStorage
 from valueshare.runs.variants import label, variant_columns
 from valueshare.text import interval_text, pluralize
 
@@ -37,7 +37,7 @@ KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # identifies an epi
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of the file; a run that is being trained may be evaluated meanwhile."""
-    with locked(folder / EVALUATIONS_LOCK, f"{folder} is being evaluated by another process: let it end"):
+    with locked(folder / EVALUATIONS_LOCK, f"{folder} is being evaluated by another process: wait for it to finish"):
         remove_temporary_files(folder, re.compile(re.escape(EVALUATIONS)))
         yield
 
@@ -71,19 +71,19 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
-def fetch_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
+def fetch_evaluations(storage: RunStorage, agents: pl.DataFrame) -> pl.DataFrame:
     """All episodes of a run that may be at a URL; no rows where there are none.
 
     Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
     once more.
     """
-    if copy.is_remote:
-        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
+    if storage.is_remote:
+        storage.store.get(EVALUATIONS, storage.folder / EVALUATIONS)
         with suppress(InvalidInput):
-            return read_evaluations(copy.folder, agents)
+            return read_evaluations(storage.folder, agents)
         time.sleep(UPLOAD_SECONDS)
-        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
-    return read_evaluations(copy.folder, agents)
+        storage.store.get(EVALUATIONS, storage.folder / EVALUATIONS)
+    return read_evaluations(storage.folder, agents)
 
 
 def add_episodes(folder: Path, before: pl.DataFrame, played: pl.DataFrame) -> None:
@@ -100,7 +100,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
     columns = variant_columns(agents)
     scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
     table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
-    each = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
+    count = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
     order = table.select(columns).unique(maintain_order=True)
     lines, fewest = [], FEW_SEEDS
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
@@ -109,7 +109,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
             fewest = min(fewest, row["agents"])
-        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {each} each")
+        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {count} each")
     if fewest < FEW_SEEDS:
         lines.append(f"note: intervals of {fewest} agents are too narrow: train at least {FEW_SEEDS} seeds")
     return lines

@@ -9,7 +9,7 @@ from valueshare.records import read_progress
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
 from valueshare.runs.display import Display, print_lines
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks
+from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks
 from valueshare.runs.logs import TensorBoardLog, WandbLog
 from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run

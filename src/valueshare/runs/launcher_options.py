@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
 from valueshare.option_groups import in_group
 from valueshare.runs.storage.locations import Location
@@ -35,9 +35,9 @@ class LauncherOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: Annotated[int, in_group("execution")] = 0
-    """Worker processes on a CPU, which share the agents; 0: one per core, and one for a short run or on CUDA."""
+    """CPU worker processes (0: one per core, but 1 for short runs and on CUDA)."""
     ray_address: str = "auto"
-    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
+    """HOST:PORT of the cluster; auto: the cluster that this machine belongs to."""
     ray_cpus: int = 0
     """CPUs and threads per population; 0: one, or with GPUs its share of the node's CPUs."""
     ray_gpus: float = 1.0
@@ -45,27 +45,27 @@ class LauncherOptions:
     ray_retries: int = 3
     """How many times a population is resumed from its last checkpoint after its worker is lost."""
     population_agents: Annotated[int, in_group("execution")] = 0
-    """Most agents per population; 0: all that can share one, on Ray all that fit into memory, in Atari studies 16."""
+    """Maximum agents per population (0: all that can share one; on Ray that fit into memory; in Atari studies 16)."""
     shard: str = ""
-    """Shard of the table of agents to run, 1/N to N/N, in its own folder; left out: the whole table."""
+    """Shard of the table of agents to run, 1/N to N/N, in its own folder; default: the whole table."""
 
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):
-            raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
+            raise InvalidInput(f"`launcher = {self.launcher!r}`: write local or ray")
         for name in ("workers", "ray_cpus", "ray_retries", "population_agents"):
             as_count(name, getattr(self, name), minimum=0)
         if not isinstance(self.shard, str):
-            raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
+            raise InvalidInput(f"`shard = {self.shard!r}`: write a text like '2/8', or leave it out")
         if self.workers > 1 and self.launcher != "local":
             raise InvalidInput(
-                f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
+                f"`workers = {self.workers}` is for the local launcher: on Ray, a population is a "
                 "task already; leave it out"
             )
         if not (0 < as_float("ray_gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
-            raise InvalidSetting(f"ray_gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
+            raise InvalidInput(f"`ray_gpus = {self.ray_gpus:g}`: write a whole number, or a fraction below 1")
         for field in fields(self) if self.launcher == "local" else ():
             if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
-                raise InvalidSetting(f"{field.name} is for a cluster: add --launcher ray, or leave it out")
+                raise InvalidInput(f"`{field.name}` is for a cluster: add `launcher = 'ray'`, or leave it out")
         _ = self.selected_shard
 
     @property
@@ -81,12 +81,12 @@ def parse_shard(text: str) -> Shard:
     """2/8 -> the second of eight."""
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*", text)
     if match is None:
-        raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
+        raise InvalidInput(f"`shard = {text!r}`: write its number and how many there are, like 2/8")
     number, of = int(match[1]), int(match[2])
     if not 1 <= of <= _MAX_SHARDS:
-        raise InvalidInput(f"shard = {text!r}: write between 1 and {_MAX_SHARDS:,} shards")
+        raise InvalidInput(f"`shard = {text!r}`: write between 1 and {_MAX_SHARDS:,} shards")
     if not 1 <= number <= of:
-        raise InvalidInput(f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}")
+        raise InvalidInput(f"`shard = {text!r}`: shards are counted from 1, so write 1/{of} to {of}/{of}")
     return Shard(number, of)
 
 

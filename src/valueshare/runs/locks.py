@@ -26,7 +26,7 @@ class LockHeld(InvalidInput):
 
 def lock_run(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock of a run's folder while it is written to."""
-    return locked(folder / LOCK, f"{folder} is being trained by another process: let it end")
+    return locked(folder / LOCK, f"{folder} is being trained by another process: wait for it to finish")
 
 
 @contextmanager

@@ -29,13 +29,13 @@ STEP = "step"
 
 def require_tensorboard() -> Any:
     """The class that writes events, from an optional dependency."""
-    with importing("TensorBoard", "tensorboard", ", or leave out --log tensorboard"):
+    with importing("TensorBoard", "tensorboard", ", or leave out `log = 'tensorboard'`"):
         return import_module("torch.utils.tensorboard").SummaryWriter
 
 
 def require_wandb() -> Any:
     """The package of Weights & Biases, an optional dependency."""
-    with importing("Weights & Biases", "wandb", ", or leave out --log wandb"):
+    with importing("Weights & Biases", "wandb", ", or leave out `log = 'wandb'`"):
         return import_module("wandb")
 
 
@@ -75,7 +75,7 @@ class WandbLog:
         except Exception as error:
             raise InvalidInput(
                 f"Weights & Biases cannot begin ({first_line(error)}): write `wandb login`, set WANDB_MODE=offline, or "
-                "leave out --log wandb; the same command continues the run"
+                "leave out `log = 'wandb'`; the same command continues the run"
             ) from error
         self._agents, self._say, self._works = plan.agents, say, True
         if not getattr(self._run, "resumed", False):

@@ -15,8 +15,8 @@ from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.integers import ceil_div
-from valueshare.population.run_config import check_agents, checked_config
-from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
+from valueshare.population.run_config import check_agents_of_run, checked_config
+from valueshare.population.settings import ABSENT, TrainingSettings, comparable, differences
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.table import populations, table_digest
 from valueshare.schema import FORMAT, Backend, Invalid, TrainingConfig, validate_as
@@ -38,7 +38,7 @@ class Plan:
     backends: dict[str, Backend]  # by environment
     device: str = "cpu"  # or AUTO
     compiled: bool | None = False  # None: chosen when the run starts
-    network: str | None = None  # the name of the caller's own factory
+    network: str | None = None  # the name of the function that makes a custom network
     # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
     # so that a folder can be read where the environments are not installed.
     families: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def to_config(plan: Plan) -> dict[str, Any]:
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
     """The plan that config.json describes, with every value checked; `check_table` has checked the agents."""
     stored, settings = checked_config(values)
-    check_agents(stored, agents)
+    check_agents_of_run(stored, agents)
     return Plan(
         agents=agents,
         settings=settings,
@@ -139,7 +139,7 @@ def extend_plan(plan: Plan, steps: int) -> Plan:
     steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
-        raise InvalidInput(f"steps = {steps:,}: this run has {longest:,} already; write a larger number, the new total")
+        raise InvalidInput(f"`steps = {steps:,}`: this run has {longest:,} already; write a larger total")
     longer, earlier = {}, {}
     for env, settings in plan.settings.items():
         linear = settings.step_size_schedule == "linear"
@@ -162,15 +162,18 @@ def difference(
         validate_as(stored, TrainingConfig)
     except Invalid as error:
         raise InvalidInput(f"config.json is damaged ({error}): {OTHER_OUT}") from error
-    there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
-    if there != here:
-        return f"env is {', '.join(there)} there and {', '.join(here)} here"
-    before, now = _comparable(stored, wanted)
-    for name in _differing(before, now):
+    stored_envs, wanted_envs = (sorted(config.get("settings", {})) for config in (stored, wanted))
+    if stored_envs != wanted_envs:
+        return _difference_text("`env`", ", ".join(stored_envs), ", ".join(wanted_envs))
+    for name, values in _differences(stored, wanted).items():
         if name == "agents":
             return _table_difference(*tables()) if tables else "the table of agents is another one"
-        return f"{name} is {_shown(before, name)} there and {_shown(now, name)} here"
+        return _difference_text(name, *(value if value is ABSENT else json.dumps(value) for value in values))
     return None
+
+
+def _difference_text(name: str, before: str, now: str) -> str:
+    return f"{name} is {before} in the existing run, {now} in this command"
 
 
 def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | None:
@@ -178,51 +181,37 @@ def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | Non
 
     A linear step size is 0 at the end of the stored run, so an extended run would learn nothing new.
     """
-    before, now = _comparable(stored, wanted)
-    if not all(name.startswith("steps of ") and before[name] < now[name] for name in _differing(before, now)):
+    changed = _differences(stored, wanted)
+    if not all(name.startswith("`steps` of ") and before < now for name, (before, now) in changed.items()):
         return None
     steps = {settings["steps"] for settings in wanted["settings"].values()}
     linear = any(settings["step_size_schedule"] == "linear" for settings in wanted["settings"].values())
     return None if linear or len(steps) > 1 else steps.pop()
 
 
-def _comparable(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two configurations by the names of their settings; what the wanted one leaves open is as stored."""
-    return _flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted)
+def _differences(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs between two configurations; what the wanted one leaves open is as stored."""
+    return differences(_flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted))
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    names = dict.fromkeys((*now, *before))
-    return [n for n in names if n != "valueshare" and before.get(n, "absent") != now.get(n, "absent")]
-
-
-def _table_difference(there: pl.DataFrame, here: pl.DataFrame) -> str:
+def _table_difference(before: pl.DataFrame, now: pl.DataFrame) -> str:
     """The columns of two tables of agents that have other values, in words."""
     texts = []
-    for name in (name for name in here.columns if name not in ("agent", "env")):
-        before, now = (sorted(table[name].unique().to_list()) for table in (there, here))
-        if before != now:
-            shown = (ranges(values) if name == "seed" else ", ".join(map(_plain, values)) for values in (before, now))
-            texts.append("{} is {} there and {} here".format(name, *shown))
-    return ", ".join(texts) or "other combinations of the same values are there"
+    for name in (name for name in now.columns if name not in ("agent", "env")):
+        values = [sorted(table[name].unique().to_list()) for table in (before, now)]
+        if values[0] != values[1]:
+            shown = [ranges(column) if name == "seed" else ", ".join(map(_plain, column)) for column in values]
+            texts.append(_difference_text(name if name == "seed" else f"`{name}`", *shown))
+    return "; ".join(texts) or "the same values in other combinations"
 
 
 def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, or by name and environment, without those that change no number.
-
-    A setting that an older version did not store has its default.
-    """
-    plain = {k: value for k, value in values.items() if k not in ("settings", "chunks", "actions")}
-    defaults = json.loads(json.dumps(TrainingSettings().to_json()))
-    for env, settings in values.get("settings", {}).items():
-        complete = (defaults | settings).items()
-        plain |= {f"{name} of {env}": v for name, v in complete if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration by name, its settings by name and environment, without what changes no number."""
+    plain = {k: v for k, v in config.items() if k not in ("settings", "chunks", "actions", "valueshare")}
+    for env, settings in config.get("settings", {}).items():
+        plain |= {f"`{name}` of {env}": value for name, value in comparable(settings).items()}
     return plain
-
-
-def _shown(values: dict[str, Any], name: str) -> str:
-    return json.dumps(values[name]) if name in values else "absent"

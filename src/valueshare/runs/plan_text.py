@@ -29,8 +29,8 @@ def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if same_label[0].settings.never_learns:
             lines.append(
-                f"note: {label}: nothing is learned in {steps}; with these --learning-starts and "
-                f"--update-interval the first update is after step {same_label[0].settings.first_update:,}"
+                f"note: {label}: no updates will run: the first is due after step "
+                f"{same_label[0].settings.first_update:,}, by --learning-starts and --update-interval"
             )
     agents = pluralize(plan.agents.height, "agent")
     in_all = pluralize(sum(spec.agent_steps for spec in specs), "agent-step")

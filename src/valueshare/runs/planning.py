@@ -14,10 +14,10 @@ from torch import nn
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import EnvironmentSpec
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.learning.algorithms import ALGORITHMS, setting_readers
-from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents, seed_range
+from valueshare.population.agents import agent_table, as_list, check_agent_count, concat_agents, seed_list
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
@@ -25,7 +25,6 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.schema import Backend
-from valueshare.setting import as_int
 from valueshare.text import algorithm_name
 
 
@@ -46,7 +45,7 @@ def make_plan(
     for name in settings:
         check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
-        raise InvalidInput(f"compile = {compiled!r}: write True or False, or leave it out")
+        raise InvalidInput(f"`compile = {compiled!r}`: write True or False, or leave it out")
     envs = _names("env", env)
     algorithms = [algorithm_name(name) for name in _names("algorithm", algorithm)]
     for name in algorithms:
@@ -56,28 +55,18 @@ def make_plan(
     k_values: list[Coefficient] = ["n" if is_n(value) else value for value in given]
     for value in k_values:
         if not is_n(value) and (not isinstance(value, Real) or isinstance(value, bool)):
-            raise InvalidSetting(f"k = {value!r}: write a number, or 'n', the number of actions")
+            raise InvalidInput(f"`k = {value!r}`: write a number, or 'n', the number of actions")
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
     _refuse_unread_settings(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)
-    first_seed = as_int("first_seed", first_seed)
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        seeds = as_int("seeds", seeds)
-        if seeds < 1:
-            raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
-        check_seeds(seeds)
-        seeds = seed_range(first_seed, seeds)
-    elif first_seed:
-        raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    numbers: list[Any] = as_list(seeds, "seeds")
-    seeds = [as_int("seeds", number) for number in numbers]  # NumPy's too
+    seeds = seed_list(seeds, first_seed)
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
-        raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
+        raise InvalidInput(f"`env = {', '.join(envs)}`: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
-    _refuse_unread_optimizer_settings({each.optimizer for each in shared.values()}, settings)
+    _refuse_unread_optimizer_settings({preset_settings.optimizer for preset_settings in shared.values()}, settings)
     tables = [
         agent_table(
             name,
@@ -111,8 +100,8 @@ def _environment(
     if has_protocols:
         protocol = atari_protocol(preset.settings.atari_protocol)
         if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
-            raise InvalidSetting(
-                f"clip_rewards = {overrides['clip_rewards']}: whether training rewards are signs is "
+            raise InvalidInput(
+                f"`clip_rewards = {overrides['clip_rewards']}`: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
@@ -163,8 +152,8 @@ def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSetting
     values = [settings[name] for name in names]
     for name, candidates in zip(names, values, strict=True):
         if not candidates:
-            raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
-    check_agents(math.prod(len(candidates) for candidates in values))
+            raise InvalidInput(f"no `{name}` is given: write at least one number, or leave it out")
+    check_agent_count(math.prod(len(candidates) for candidates in values))
     return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
@@ -175,7 +164,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
         raise InvalidInput(f"no {kind} is given: write at least one name")
     for name in names:
         if not isinstance(name, str):
-            hint = "; one of your own is registered with Gymnasium first" if kind == "env" else ""
+            hint = "; register a custom environment with Gymnasium first" if kind == "env" else ""
             example = {"env": "CartPole-v1", "algorithm": "ib-dqn"}[kind]
             raise InvalidInput(f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}")
     return names
@@ -188,17 +177,18 @@ def _refuse_unread_settings(algorithms: Sequence[str], k: Sequence[Coefficient],
         shown = ", ".join(map(str, as_list(values.get(name, ()))))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
-            raise InvalidSetting(
-                f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
+            raise InvalidInput(
+                f"`{name} = {shown}`: only {', '.join(readers)} {have} it; train {them}, or leave `{name}` out"
             )
     if settings.get("clip_rewards") and settings.get("reward_scale", 1.0) != 1.0:
-        raise InvalidSetting(
-            f"reward_scale = {settings['reward_scale']}: with clip_rewards, training rewards are signs, whatever their "
-            "scale; leave one of the two out"
+        raise InvalidInput(
+            f"`reward_scale = {settings['reward_scale']}`: with `clip_rewards`, training rewards are signs, whatever "
+            "their scale; leave one of the two out"
         )
     if "loss" in settings and all(ALGORITHMS[name].is_quantile for name in algorithms):
-        raise InvalidSetting(
-            f"loss = {settings['loss']}: the loss of {', '.join(algorithms)} is the quantile Huber loss; leave loss out"
+        raise InvalidInput(
+            f"`loss = {settings['loss']}`: the loss of {', '.join(algorithms)} is the quantile Huber loss; leave "
+            "`loss` out"
         )
 
 
@@ -207,8 +197,8 @@ def _refuse_unread_optimizer_settings(optimizers: Collection[str], settings: dic
     for name, reader in OPTIMIZER_SETTINGS.items():
         if name in settings and reader not in optimizers:
             shown = ", ".join(map(str, as_list(settings[name])))
-            raise InvalidSetting(
-                f"{name} = {shown}: only {reader} has it; set optimizer to {reader}, or leave {name} out"
+            raise InvalidInput(
+                f"`{name} = {shown}`: only {reader} has it; set `optimizer = {reader!r}`, or leave `{name}` out"
             )
 
 

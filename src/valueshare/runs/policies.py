@@ -29,10 +29,10 @@ def read_policy(
     network: NetworkFactory | None = None,
     before_import: Callable[[Sequence[str]], None] = announce_imports,
 ) -> Policy:
-    """An agent of the run in a folder, as of its last finished phase.
+    """An agent of the run in a folder, as of its last checkpoint.
 
-    `network` is the run's own factory, if it has one. `before_import` gets the name of the environment before a module
-    that it names is imported: a line is printed.
+    `network` makes the custom network, if the run has one. `before_import` gets the name of the environment before a
+    module that it names is imported: a line is printed.
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
@@ -47,7 +47,7 @@ def read_policy(
 
 
 def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
-    """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
+    """The state dictionary of one agent's network as of its last checkpoint, and the step of that."""
     return _agent_weights(folder, population_of(open_plan(folder), agent, folder), agent)
 
 
@@ -62,7 +62,7 @@ def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path]
     """The result of `read` for the newest state file of an agent's population, which may be training."""
     result = read_newest_state(CheckpointPaths(folder, population), read)
     if result is None:
-        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+        raise InvalidInput(f"agent {agent} has no checkpoint yet: resume {folder} first")
     return result
 
 
@@ -93,10 +93,10 @@ def unknown_agent(plan: Plan, agent: int, location: Location) -> InvalidInput:
 
 
 def check_network_factory(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
-    """Refuse a run without the factory of its own that it needs, or with one too many."""
+    """Refuse a run of a custom network without its factory, and a factory for any other run."""
     if (plan.network is None) != (network is None):
         raise InvalidInput(
-            f"the run in {folder} has no network of its own: leave network out"
+            f"the run in {folder} uses a built-in network: do not pass `network`"
             if plan.network is None
-            else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
+            else f"the run in {folder} uses a custom network, {plan.network}: pass it from Python, network=..."
         )

@@ -69,9 +69,9 @@ def source_commit() -> str | None:
     return None if commit is None else commit + ("+changes" if changes else "")
 
 
-def _git(*words: str) -> str | None:
+def _git(*arguments: str) -> str | None:
     """The output of a git command in the package's folder; None where it fails."""
-    command = ["git", "-C", str(Path(__file__).parents[1]), *words]
+    command = ["git", "-C", str(Path(__file__).parents[1]), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -20,7 +20,7 @@ from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.evaluation_file import fetch_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
-from valueshare.runs.storage.copies import reading_copies, working_copy
+from valueshare.runs.storage.copies import open_storage, reading_copies
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
@@ -58,13 +58,13 @@ class Run:
         return "\n".join([f"{head}; {LAST_SCORE}:", *lines, *more])
 
     def weights(self, agent: int) -> dict[str, Tensor]:
-        """The state dictionary of one agent's network, as of the last finished phase."""
+        """The state dictionary of one agent's network, as of the last checkpoint."""
         agent = as_int("agent", agent)
         with self._folder_with_weights(agent) as folder:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
-        """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
+        """A trained agent as a policy, as of the last checkpoint; `network` makes the custom network, if any."""
         agent = as_int("agent", agent)
         with self._folder_with_weights(agent) as folder:
             return read_policy(folder, agent, network)
@@ -94,7 +94,7 @@ class Run:
             candidates = candidates if value is None else _filter_or_refuse(candidates, column, value)
         records = without_diverged(self.records.join(candidates, on="agent", how="semi"))
         if records.is_empty():
-            raise InvalidInput("every agent to choose from diverged: train with a smaller step_size or k")
+            raise InvalidInput("every agent to choose from diverged: train with a smaller `step_size` or `k`")
         return self.agent(by_last_score(records)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
@@ -125,7 +125,7 @@ class Run:
         """Let trained agents play more episodes: one row per agent and episode, kept in `evaluations.parquet` too.
 
         Environment seeds are `seeds_from`, `seeds_from` + 1, ..., the same for all agents. They are not those of
-        training. The weights are those of the last finished phase. `epsilon` and `episode_limit` are those of the run's
+        training. The weights are those of the last checkpoint. `epsilon` and `episode_limit` are those of the run's
         own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
         """
         options = EvaluationOptions(
@@ -144,39 +144,39 @@ class Run:
     @property
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
-        with working_copy(self.folder) as copy:
-            return fetch_evaluations(copy, self.agents)
+        with open_storage(self.folder) as storage:
+            return fetch_evaluations(storage, self.agents)
 
     def _actions(self, env: str) -> int:
         """The number of actions of an environment, as the run's configuration has it."""
-        with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in PLAN_FILES)
-            known = open_plan(copy.folder).actions
+        with open_storage(self.folder) as storage:
+            storage.pull(lambda name: name in PLAN_FILES)
+            known = open_plan(storage.folder).actions
         if env not in known:
-            raise InvalidInput(f"k = 'n': this run has no number of actions of {env} in config.json; write a number")
+            raise InvalidInput(f"`k = 'n'`: this run has no number of actions of {env} in config.json; write a number")
         return known[env]
 
     @contextmanager
     def _folder_with_weights(self, agent: int) -> Iterator[Path]:
         """A folder with what reading one agent needs."""
-        with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in PLAN_FILES)
-            copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
-            yield copy.folder
+        with open_storage(self.folder) as storage:
+            storage.pull(lambda name: name in PLAN_FILES)
+            storage.pull_weights(population_of(open_plan(storage.folder), agent, self.folder).name)
+            yield storage.folder
 
 
 def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
     """The agents whose `column` is `value`; refused if there are none."""
-    there = agents[column].unique(maintain_order=True).to_list()
-    if value not in there:
-        raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
+    values = agents[column].unique(maintain_order=True).to_list()
+    if value not in values:
+        raise InvalidInput(f"`{column} = {value!r}`: write one of {', '.join(map(str, values))}")
     return agents.filter(pl.col(column) == value)
 
 
 def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
     """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
     if isinstance(k, str):
-        raise InvalidInput(f"k = {k!r}: write a number, or 'n'")
+        raise InvalidInput(f"`k = {k!r}`: write a number, or 'n'")
     wanted = {"k": None if k is None else as_float("k", k)}
     if algorithm is None:
         return wanted
@@ -185,12 +185,14 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
     at_zero = agents.filter(pl.col("k") == 0)["algorithm"]
     if zero and name not in at_zero and other in at_zero:
         return {"algorithm": other, "k": 0.0}
-    there = agents["algorithm"].unique(maintain_order=True).to_list()
-    if name not in there:
+    algorithms = agents["algorithm"].unique(maintain_order=True).to_list()
+    if name not in algorithms:
         plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
         if name in plain:
             raise InvalidInput(f"{name} has no k = {wanted['k']:g} in this run: write {other}, or k = 0")
-        raise InvalidInput(f"algorithm = {algorithm!r}: write one of {', '.join(dict.fromkeys([*there, *plain]))}")
+        raise InvalidInput(
+            f"`algorithm = {algorithm!r}`: write one of {', '.join(dict.fromkeys([*algorithms, *plain]))}"
+        )
     return {"algorithm": name, **wanted}
 
 

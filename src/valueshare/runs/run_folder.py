@@ -27,7 +27,7 @@ import polars as pl
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import OTHER_OUT, InvalidInput, InvalidSetting, one_line
+from valueshare.errors import OTHER_OUT, InvalidInput, one_line, without_marks
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import check_table
 from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
@@ -38,7 +38,7 @@ from valueshare.population.run_config import damage_named
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.directory import check_target, results_folder
+from valueshare.runs.directory import check_results_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension_steps, from_config, to_config
 from valueshare.runs.progress import remove_partial_progress, reset_progress
@@ -51,7 +51,7 @@ from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
 RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
-RESTORE = "put it back, or start the run again in another folder"  # a damaged file
+RESTORE = "restore the original file, or start the run again in another folder"  # a damaged file
 
 
 class UsedOptions(NamedTuple):
@@ -70,7 +70,7 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     if stored is None:
         if (folder / CONFIG).is_file() and (folder / AGENTS).is_file():
             open_plan(folder)
-        check_target(folder, to_config(plan))  # absent, empty, or something else
+        check_results_target(folder, to_config(plan))  # absent, empty, or something else
         return
     if stored.get("kind") != KIND:
         raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
@@ -80,7 +80,7 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     if other is not None:
         steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
         longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
-        raise InvalidSetting(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
     if (folder / LOCK).is_file() and not copied:
         with suppress(PermissionError), lock_run(folder):  # raises `LockHeld` while another process trains it
             pass
@@ -151,7 +151,7 @@ def open_plan(folder: Path) -> Plan:
     try:
         check_table(agents)
     except InvalidInput as error:
-        raise _damaged_agents(folder, str(error)) from error
+        raise _damaged_agents(folder, without_marks(error)) from error
     with damage_named(folder, RESTORE):
         return from_config(stored, agents)
 
@@ -189,8 +189,8 @@ def stored_workers(folder: Path) -> int:
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
         last = sorted(every, key=lambda origin: str(origin.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
-        workers, here = 0 if "launcher" in used else used["workers"], available_cores()
-        possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)
+        workers, own_cores = 0 if "launcher" in used else used["workers"], available_cores()
+        possible = type(workers) is int and workers > 0 and (workers <= own_cores or cores <= own_cores)
     except (AttributeError, KeyError, TypeError):
         return 0
     return workers if possible else 0

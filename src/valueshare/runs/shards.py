@@ -40,7 +40,7 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
     total = sum(plan.agents.height for plan in plans)
     if shard.of > total:
         agents = pluralize(total, "agent")
-        raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most as many shards")
+        raise InvalidInput(f"`shard = {shard}`: the table has {agents}; write at most as many shards")
     specs = [list(plan.populations.values()) for plan in plans]
     numbers = [[spec.agents["agent"].to_numpy() for spec in plan_specs] for plan_specs in specs]
     lengths = np.concatenate(
@@ -50,7 +50,7 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
     shards = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
     in_shard = shards == shard.number - 1
     if not in_shard.any():
-        raise InvalidInput(f"shard = {shard}: it has no agents; write fewer shards")
+        raise InvalidInput(f"`shard = {shard}`: it has no agents; write fewer shards")
     ends = np.cumsum([plan.agents.height for plan in plans])[:-1]
     return [
         _only(plan, np.concatenate(rows)[mask].tolist(), shard, max(map(len, rows)))

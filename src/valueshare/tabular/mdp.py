@@ -114,7 +114,7 @@ class FiniteMDP:
             if values.shape != (self.states,):
                 raise InvalidInput(f"{field} has shape {values.shape}: it is [{self.states}]")
         if not 0.0 <= self.discount <= 1.0:
-            raise InvalidInput(f"discount = {self.discount}: it lies in [0, 1]")
+            raise InvalidInput(f"`discount = {self.discount}`: it lies in [0, 1]")
         if not np.isfinite(self.reward).all():
             raise InvalidInput("reward holds a value that is not finite")
         live = ~self.terminal
@@ -175,7 +175,7 @@ def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
         64
     """
     if copies < 1:
-        raise InvalidInput(f"action-copies = {copies}: at least 1")
+        raise InvalidInput(f"`action_copies = {copies}`: at least 1")
     if copies == 1:
         return mdp
     check_tables(mdp.states, mdp.actions, copies)
@@ -215,7 +215,7 @@ def gridworld(
     if width < 1 or height < 1 or width * height < 2:
         raise InvalidInput(f"a {width} x {height} gridworld has no room for a start and a goal")
     if not 0.0 <= noise <= 1.0:
-        raise InvalidInput(f"noise = {noise}: a probability lies in [0, 1]")
+        raise InvalidInput(f"`noise = {noise}`: a probability lies in [0, 1]")
     states, actions = width * height, len(MOVES)
     goal, start = width - 1, (height - 1) * width
     way = np.full((actions, actions), noise / (actions - 1))  # chosen action, way taken

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.host_memory import check_free_memory
 
@@ -27,11 +27,11 @@ def check_learners(
         if not 0.0 < step_size <= 1.0:
             raise InvalidInput(f"step size {step_size:g}: it lies in (0, 1]")
     if steps < 1:
-        raise InvalidInput(f"steps = {steps}: at least 1 timestep")
+        raise InvalidInput(f"`steps = {steps}`: at least 1 timestep")
     if not 0.0 <= epsilon <= 1.0:
-        raise InvalidInput(f"epsilon = {epsilon:g}: a probability lies in [0, 1]")
+        raise InvalidInput(f"`epsilon = {epsilon:g}`: a probability lies in [0, 1]")
     if not 0.0 <= step_size_power <= 1.0:
-        raise InvalidSetting(f"step_size_power = {step_size_power:g}: it lies in [0, 1]")
+        raise InvalidInput(f"`step_size_power = {step_size_power:g}`: it lies in [0, 1]")
 
 
 def check_once(name: str, values: Sequence[Any]) -> None:

@@ -57,7 +57,7 @@ def sweep(
     if not isinstance(mdp, FiniteMDP):
         raise InvalidInput(f"{mdp!r} is not a FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
     if not isinstance(steps, int | np.integer):
-        raise InvalidInput(f"steps = {steps}: write a whole number")
+        raise InvalidInput(f"`steps = {steps}`: write a whole number")
     given = [k] if isinstance(k, str) else np.atleast_1d(np.asarray(k, object)).tolist()
     ks = [float(value) for value in resolve_ks(given, mdp.actions)]
     step_sizes = [float(value) for value in np.atleast_1d(step_size)]
@@ -75,7 +75,7 @@ def sweep(
     if record_steps[0] < 0 or record_steps[-1] > steps:
         raise InvalidInput(f"record_at holds a step outside 0 to {steps}")
     if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
+        raise InvalidInput(f"`threads = {threads}`: at least 1, or None for all cores")
 
     k_of = np.repeat(ks, len(step_sizes) * len(seed_list))  # [R]
     step_size_of = np.tile(np.repeat(step_sizes, len(seed_list)), len(ks))  # [R]

@@ -127,7 +127,7 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder: give the name of a file in it")
     if is_there and not overwrite:
-        raise InvalidInput(f"{path} is there already: choose another name, or add --overwrite")
+        raise InvalidInput(f"{path} is there already: choose another name, or add `overwrite = True`")
     refuse_links_in_run(path)
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):

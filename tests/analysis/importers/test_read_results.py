@@ -410,7 +410,7 @@ def test_a_run_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     told_format(folder, FORMAT - 1)
     assert refused(folder) == (
         f"{folder} was written by an earlier version (valueshare 9.0), in run-folder format "
-        f"{FORMAT - 1}; this one reads format {FORMAT}: read it with that one"
+        f"{FORMAT - 1}; this one reads format {FORMAT}: use that version"
     )
     told_format(folder, "one")
     assert f"{folder / 'config.json'} is damaged: its format is 'one', not {FORMAT}" in refused(folder)

@@ -192,7 +192,7 @@ def test_a_full_disk_is_raised_where_the_agents_train(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(DiskFull, match="all finished phases are safe"):
+        with pytest.raises(DiskFull, match="all checkpoints are intact"):
             train(tmp_path, on_step=steps.append, on_phase=lambda report: phases.append(report.phase))
     assert 30 * (phase + 1) <= steps[-1] <= 30 * (phase + 2)
     assert phases[-1] == phase - 1

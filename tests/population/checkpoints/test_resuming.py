@@ -260,7 +260,7 @@ def test_a_full_disk_loses_nothing(
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", full_for_phase_2)
-    with pytest.raises(DiskFull, match="finished phases are safe") as caught:
+    with pytest.raises(DiskFull, match="checkpoints are intact") as caught:
         train_population(AGENTS, FIVE_PHASES, directory=tmp_path)
     monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC

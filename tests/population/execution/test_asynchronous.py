@@ -242,7 +242,7 @@ def test_a_replay_on_the_host_is_not_for_processes() -> None:
     settings = replace(SETTINGS, replay_device="cpu")
     table = agent_table("ALE/Breakout-v5", "dqn", seeds=[0])
     population = make_population(table, settings, spec, torch.device("cpu"))
-    with pytest.raises(InvalidInput, match="need the replay on the GPU: leave replay_device out"):
+    with pytest.raises(InvalidInput, match="need the replay on the GPU: leave `replay_device` out"):
         make_engine(population, initial_state(population), compiled=False, processes=True)
 
 

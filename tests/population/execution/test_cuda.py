@@ -32,6 +32,8 @@ pytestmark = [
 ]
 
 SETTINGS = TrainingSettings(
+    initialization="paper",
+    loss="half-squared",
     steps=120,
     checkpoint_interval=40,
     eval_interval=40,

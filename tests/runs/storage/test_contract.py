@@ -16,7 +16,7 @@ import pytest
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Url, resolve_location
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.remote import RunStorage
 from valueshare.runs.storage.stores import Store
 
 ADDRESSES = ["memory://contract", "local://FOLDER"]
@@ -83,8 +83,8 @@ def test_a_copy_is_fetched_as_it_was_sent(store: Store, tmp_path: Path) -> None:
     for name in ("config.json", "records/population-0-000000.parquet"):
         (sent / name).parent.mkdir(parents=True, exist_ok=True)
         (sent / name).write_text(name)
-    Copy(sent, store.url).push()
-    fetched = Copy(tmp_path / "fetched", store.url)
+    RunStorage(sent, store.url).push()
+    fetched = RunStorage(tmp_path / "fetched", store.url)
     fetched.pull(lambda name: True)
     for path in sent.rglob("*.*"):
         assert (fetched.folder / path.relative_to(sent)).read_bytes() == path.read_bytes()

@@ -8,7 +8,7 @@ import pytest
 from valueshare.errors import InvalidInput
 from valueshare.records import read_progress
 from valueshare.runs.storage.locations import Url
-from valueshare.runs.storage.remote import Copy, is_metadata
+from valueshare.runs.storage.remote import RunStorage, is_metadata
 from valueshare.runs.storage.stores import Store, Unreachable
 
 NAME = "population-1"
@@ -35,7 +35,7 @@ def test_weights_that_are_replaced_during_the_download_are_refused(
     for phase in range(2):
         write_phase(writer.folder, phase)
         writer.push_population(NAME)
-    get, reader = Store.get, Copy(tmp_path / "other", url)
+    get, reader = Store.get, RunStorage(tmp_path / "other", url)
 
     def slow(self: Store, name: str, path: Path) -> bool:
         if "/state-" in name:  # the manifests are here already
@@ -46,17 +46,17 @@ def test_weights_that_are_replaced_during_the_download_are_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "get", slow)
-        with pytest.raises(InvalidInput, match="was trained on while it was read: give the command again"):
+        with pytest.raises(InvalidInput, match="has changed while it was read: run the command again"):
             reader.pull_weights(NAME)
     reader.pull_weights(NAME)
     assert (reader.folder / f"checkpoints/{NAME}/state-000003.safetensors").read_bytes() == b"state 3"
 
 
-def make_copy(folder: Path, url: Url) -> Copy:
+def make_copy(folder: Path, url: Url) -> RunStorage:
     folder.mkdir()
     for name in ("config.json", "agents.parquet", "provenance.json"):
         (folder / name).write_text("{}")
-    return Copy(folder, url)
+    return RunStorage(folder, url)
 
 
 def names(url: Url, phases: list[int]) -> set[str]:
@@ -77,26 +77,26 @@ def test_phases_are_sent_and_fetched(url: Url, tmp_path: Path, monkeypatch: pyte
         put(self, path, name)
 
     monkeypatch.setattr(Store, "put", recorded)
-    copy = make_copy(tmp_path / "run", url)
-    copy.push()
+    storage = make_copy(tmp_path / "run", url)
+    storage.push()
     assert sent[-1] == "config.json"  # what says that it is a run comes last
     for phase in range(4):
         sent.clear()
-        write_phase(copy.folder, phase)
-        copy.push_population(NAME)
+        write_phase(storage.folder, phase)
+        storage.push_population(NAME)
         # What is new, the manifest last.
         assert len(sent) == 3
         assert sent[-1] == f"checkpoints/{NAME}/checkpoint-{phase:06d}.json"
-    assert not copy.has_unsent()
-    assert set(copy.store.sizes()) == names(url, [2, 3])
+    assert not storage.has_unsent()
+    assert set(storage.store.sizes()) == names(url, [2, 3])
 
     (tmp_path / "other").mkdir()
-    other = Copy(tmp_path / "other", url)
+    other = RunStorage(tmp_path / "other", url)
     other.pull_population(NAME, 3)  # what the newest checkpoint names
     assert not (other.folder / f"checkpoints/{NAME}/state-000002.safetensors").exists()
     other.pull_population(NAME)
     for name in names(url, [2, 3]) - {"provenance.json"}:
-        assert (other.folder / name).read_bytes() == (copy.folder / name).read_bytes()
+        assert (other.folder / name).read_bytes() == (storage.folder / name).read_bytes()
     assert not any(path.suffix == ".partial" for path in other.folder.rglob("*"))
     sent.clear()
     # A phase that is made again, because it was damaged: other bytes, or the same size.
@@ -122,10 +122,10 @@ def test_one_that_was_given_up_for_lost_deletes_nothing_that_is_newer(url: Url, 
 
 
 def test_a_phase_that_was_cut_off_is_not_there(url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = make_copy(tmp_path / "run", url)
-    write_phase(copy.folder, 0)
-    copy.push_population(NAME)
-    write_phase(copy.folder, 1)
+    storage = make_copy(tmp_path / "run", url)
+    write_phase(storage.folder, 0)
+    storage.push_population(NAME)
+    write_phase(storage.folder, 1)
     put = Store.put
 
     def full(self: Store, path: Path, name: str) -> None:
@@ -135,27 +135,27 @@ def test_a_phase_that_was_cut_off_is_not_there(url: Url, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Store, "put", full)
     with pytest.raises(Unreachable):
-        copy.push_population(NAME)
-    assert copy.has_unsent()
-    found = set(copy.store.sizes())
+        storage.push_population(NAME)
+    assert storage.has_unsent()
+    found = set(storage.store.sizes())
     assert f"checkpoints/{NAME}/checkpoint-000001.json" not in found
     assert f"checkpoints/{NAME}/checkpoint-000000.json" in found
     assert f"checkpoints/{NAME}/state-000000.safetensors" in found  # nothing is deleted before
     monkeypatch.undo()
-    copy.push_population(NAME)
-    assert not copy.has_unsent()
+    storage.push_population(NAME)
+    assert not storage.has_unsent()
 
 
 def test_names_that_lead_out_of_the_folder_are_not_fetched(
     url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run").mkdir()
-    copy = Copy(tmp_path / "run", url)
-    copy.store.write("config.json", b"{}")
+    storage = RunStorage(tmp_path / "run", url)
+    storage.store.write("config.json", b"{}")
     for name in ("../config.json", "/config.json", "a/../../config.json", "./config.json", ".."):
         versions = dict.fromkeys((name, "config.json"), (2, ""))
-        monkeypatch.setattr(copy.store, "versions", lambda versions=versions: versions)
-        copy.pull(lambda name: True)
+        monkeypatch.setattr(storage.store, "versions", lambda versions=versions: versions)
+        storage.pull(lambda name: True)
         assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
             *("run", "run/config.json")
         ]
@@ -210,12 +210,12 @@ def test_progress_at_an_address_is_untrusted(
     assert read_progress(driver.folder, NAME).phases == 1
 
 
-@pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_metadata)])
+@pytest.mark.parametrize("news", [RunStorage.pull_progress, lambda storage, **_: storage.pull(is_metadata)])
 def test_a_phase_that_is_run_again_replaces_its_old_records(
     url: Url, tmp_path: Path, news: Callable[..., None]
 ) -> None:
     """The last phase of a run that is extended; its files have as many bytes as before."""
-    worker, driver = make_copy(tmp_path / "worker", url), Copy(tmp_path / "driver", url)
+    worker, driver = make_copy(tmp_path / "worker", url), RunStorage(tmp_path / "driver", url)
     for phase in (0, 1):
         write_phase(worker.folder, phase)
     worker.push()

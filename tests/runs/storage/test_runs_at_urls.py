@@ -27,7 +27,7 @@ from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Url, resolve_location
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.remote import RunStorage
 from valueshare.runs.storage.stores import Store, Unreachable
 
 Cli = Callable[..., Any]
@@ -127,16 +127,16 @@ def start(seconds: float, *words: object) -> subprocess.Popen[str]:
 import sys, time
 from valueshare.cli import main
 from valueshare.runs.storage import leases
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.remote import RunStorage
 
 leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}
-push = Copy.push_population
+push = RunStorage.push_population
 
 def push_and_pause(copy, name):
     push(copy, name)
     time.sleep(0.5)
 
-Copy.push_population = push_and_pause
+RunStorage.push_population = push_and_pause
 main(sys.argv[1:])
 """
     return subprocess.Popen(
@@ -173,7 +173,7 @@ def test_killed_and_resumed(
     wait_for(lambda: len(manifests(there, "population-0")) == 2, process)
     code, _, err = cli("resume", url)  # a second driver
     assert code == 2
-    assert err == f"valueshare: {url} is being trained by another process: let it end\n"
+    assert err == f"valueshare: {url} is being trained by another process: wait for it to finish\n"
     process.kill()
     process.communicate()
     assert (there / "lease.json").exists()
@@ -227,7 +227,7 @@ def test_of_two_that_begin_at_the_same_place_the_first_one_stays(
 
     monkeypatch.setattr(leases, "_wait_for", wait_for)
     code, _, err = cli(*small, "--out", url)
-    assert (code, err) == (2, f"valueshare: {url} was filled by another run meanwhile: it stays\n")
+    assert (code, err) == (2, f"valueshare: {url}: another process created a run there; it was left unchanged\n")
     assert [path.name for path in there.iterdir()] == ["config.json"]
 
 
@@ -236,15 +236,15 @@ def test_a_driver_that_lost_its_lease_ends(
 ) -> None:
     url = f"local://{tmp_path}/there"
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
-    push = Copy.push_population
+    push = RunStorage.push_population
 
-    def pushed(self: Copy, name: str) -> None:
+    def pushed(self: RunStorage, name: str) -> None:
         push(self, name)
         other = leases.Lease(self.store)
         other.write()
         time.sleep(0.5)
 
-    monkeypatch.setattr(Copy, "push_population", pushed)
+    monkeypatch.setattr(RunStorage, "push_population", pushed)
     code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (2, 1)
     assert f"{url} was taken by another process, as this one did not renew its lease" in err
@@ -348,8 +348,8 @@ def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cl
     code, out, err = cli(*words)
     assert (code, out) == (2, "")
     assert err == (
-        "valueshare: memory://a/run is in this command's own memory, and would be gone with it: "
-        "write a folder, or a URL that lasts\n"
+        "valueshare: memory://a/run is in the memory of this command, and lost when it ends: "
+        "write a folder or another URL\n"
     )
 
 

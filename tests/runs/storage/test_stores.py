@@ -15,7 +15,7 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.runs.storage import stores
 from valueshare.runs.storage.locations import Url
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.remote import RunStorage
 from valueshare.runs.storage.stores import Store, Unreachable
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_is_being_replaced_is_read_whole(tmp_path: Path, monkeypatch
     # What the killed upload left is removed by the next process that trains the population.
     (tmp_path / "served" / "checkpoints").mkdir()
     (tmp_path / "served" / "in").rename(tmp_path / "served" / "checkpoints" / "population-0")
-    Copy(tmp_path / "copy", store.url).pull_population("population-0")
+    RunStorage(tmp_path / "copy", store.url).pull_population("population-0")
     assert store.sizes() == {"checkpoints/population-0/file": len(b"the second")}
 
 

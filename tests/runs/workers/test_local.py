@@ -15,8 +15,8 @@ from valueshare import resources, starting
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
-from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import balance
 from valueshare.runs.workers import local
@@ -70,7 +70,7 @@ def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said = launcher.check(plan, ExecutionOptions())
     assert said.startswith(f"{format_bytes(2 * one)} needed by 2 populations at once (600.0 MB for each process), ")
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
-    with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
+    with pytest.raises(InvalidInput, match=r"`workers = 2`: .* are free; write fewer"):
         launcher.check(plan, ExecutionOptions())
 
 
@@ -97,7 +97,7 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
         for option in ("--workers", "--population-agents"):
             assert f"{study} has no option {option}" in refused(*study.split(), option, "2")
             assert option not in cli(*study.split(), "--help")[1]
-    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
+    with pytest.raises(InvalidInput, match="a custom network trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=LauncherOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)

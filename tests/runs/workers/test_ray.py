@@ -24,8 +24,8 @@ from valueshare.population import memory
 from valueshare.population.phase import records_schema
 from valueshare.records import CheckpointPaths, read_progress
 from valueshare.runs import locks
-from valueshare.runs.execution import ExecutionOptions, ProgressHooks
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, ProgressHooks
 from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import ProgressFile, reset_progress
 from valueshare.runs.workers import cluster, ray, tasks
@@ -252,7 +252,7 @@ def test_no_cluster_at_the_address(cli: Cli, tmp_path: Path, monkeypatch: pytest
 
 def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
     launcher = ray.RayLauncher(None, LauncherOptions(), [BIG_NODE])
-    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
+    with pytest.raises(InvalidInput, match="a custom network trains in this process only"):
         launcher.check(replace(PLAN, network="my.network"), ExecutionOptions())
     with pytest.raises(InvalidInput, match="write cpu or cuda; Ray chooses the GPU"):
         launcher.check(replace(PLAN, device="cuda:1"), ExecutionOptions())

@@ -25,7 +25,7 @@ from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.launchers import ExecutionOptions
 
 pytestmark = [
     pytest.mark.slow,
@@ -226,7 +226,7 @@ def test_drivers_that_end_and_one_too_many(
     process = start("resume", folder, *on_ray)
     wait_for(lambda: phases(folder, "population-0") > before, process)
     code, _, err = cli("resume", folder, *on_ray)  # a second driver
-    held = f"valueshare: {folder} is being trained by another process: let it end\n"
+    held = f"valueshare: {folder} is being trained by another process: wait for it to finish\n"
     assert (code, err) == (2, held)
     process.kill()
     process.communicate()

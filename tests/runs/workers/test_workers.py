@@ -15,7 +15,7 @@ import torch
 import valueshare
 from valueshare.records import read_progress
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.storage.copies import finished_phases
+from valueshare.runs.storage.copies import checkpoint_status
 
 Cli = Callable[..., tuple[int, str, str]]
 Start = Callable[..., subprocess.Popen[str]]
@@ -189,7 +189,7 @@ def test_asked_to_end(number: signal.Signals, code: int, tmp_path: Path, start: 
     _, err = process.communicate(timeout=120)
     assert process.returncode == code
     assert gone(workers, seconds=0)
-    safe = f"{finished_phases(folder)}; resume with: valueshare resume {folder}\n"
+    safe = f"{checkpoint_status(folder)}; resume with: valueshare resume {folder}\n"
     assert err == f"valueshare: stopped; {safe}"
 
 

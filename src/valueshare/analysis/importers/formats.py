@@ -16,7 +16,7 @@ from valueshare.analysis.importers.columns import METRICS, REQUIRED, TYPES, read
 from valueshare.analysis.run_values import diverged
 from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, printable
-from valueshare.population.run_config import check_agents, check_columns, checked_config, damage_named
+from valueshare.population.run_config import check_agents_of_run, check_columns, checked_config, damage_named
 from valueshare.records import AGENTS, RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
 from valueshare.schema import Invalid, read_config, read_object
@@ -92,7 +92,7 @@ def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tupl
         raise InvalidInput(f"{folder / AGENTS} is damaged ({error}): put the original file back") from error
     if config is not None:
         with damage_named(folder, "put the original file back"):
-            check_agents(checked_config(config)[0], agents)
+            check_agents_of_run(checked_config(config)[0], agents)
     return config, agents
 
 

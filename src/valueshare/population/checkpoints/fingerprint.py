@@ -7,7 +7,7 @@ from typing import Any
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div
-from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
+from valueshare.population.settings import comparable, differences
 from valueshare.population.state import Population, State
 from valueshare.population.table import table_digest
 from valueshare.schema import Manifest
@@ -18,9 +18,8 @@ PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and
 def fingerprint(population: Population, state: State) -> dict[str, Any]:
     """Settings, agents, protocol and network of a population, as JSON values."""
     shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
-    settings = population.settings.to_json()
     values = {
-        **{name: value for name, value in settings.items() if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS},
+        **comparable(population.settings.to_json()),
         "agents": table_digest(population.agents),
         "environments": population.env.backend,
         "network": shapes,
@@ -44,13 +43,10 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     """
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
-    # What a run did not store is a setting that came later: its default was in force.
-    stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
-    stored = {key: value for key, value in stored.items() if key not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
-    changed = sorted(key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none"))
-    if changed:
-        key = changed[0]
+    if changed := differences(comparable(stored), wanted):
+        names = sorted(changed)
+        before, now = changed[names[0]]
         raise InvalidInput(
-            f"this run was started with other settings ({', '.join(changed)}): {key} was "
-            f"{stored.get(key)} and is now {wanted.get(key)}; put the config.json of the run back"
+            f"this run was started with other settings ({', '.join(names)}): {names[0]} was {before} and is now {now}; "
+            "restore the original config.json"
         )

@@ -16,7 +16,7 @@ from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files,
 from valueshare.population.checkpoints.files import Damaged, is_whole, needed_files, read_manifest
 from valueshare.records import CHECKPOINT_FILE, CHECKPOINTS, RECORDS, CheckpointPaths, phase_of, write_table
 from valueshare.replay.packing import FrameFile
-from valueshare.schema import FORMAT, Manifest, Segment, body_checksum
+from valueshare.schema import FORMAT, Manifest, StoredSegment, body_checksum
 from valueshare.text import resume_command
 
 _DTYPES = {  # as safetensors names them
@@ -118,14 +118,14 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> Manifest | None:
         ) from damage
 
 
-def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> Segment:
+def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> StoredSegment:
     """Write the files of a segment of replay; return its entry in the manifest."""
     digest = atomic_write(paths.replay(phase), safetensors_bytes(delta.columns))
     frames: dict[str, str] = {}
     for number, file in enumerate(delta.frames):
         path = paths.frames(phase, number)
         frames[path.name] = atomic_write(path, safetensors_bytes(file._asdict()))
-    return Segment(paths.replay(phase).name, digest, delta.end, frames)
+    return StoredSegment(paths.replay(phase).name, digest, delta.end, frames)
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
         yield
     except DiskFull as error:
         remove_files(paths.checkpoints, lambda name: phase_of(name) == phase)
-        safe = "all finished phases are safe" if phase else "no phase is finished yet"
+        safe = "all checkpoints are intact" if phase else "no checkpoint yet"
         reason = f"{error.strerror}; {safe}: make room, then resume"
         raise DiskFull(error.errno, reason) from error
 

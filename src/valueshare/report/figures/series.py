@@ -87,7 +87,7 @@ def smoothed(values: pl.Series, window: int) -> pl.Series:
     With window 3: [1, 2, 6, 4] -> [1.5, 3, 4, 5].
     """
     if window < 1 or window % 2 == 0:
-        raise InvalidInput(f"smoothing = {window}: write an odd number >= 1")
+        raise InvalidInput(f"`smoothing = {window}`: write an odd number >= 1")
     return values.rolling_mean(window, min_samples=1, center=True)
 
 

@@ -62,11 +62,11 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
             """A browser that closed the connection early is not an error."""
 
     if not 0 <= port <= 65_535:
-        raise InvalidInput(f"--port {port}: write a number from 0 to 65535; 0 is any free one")
+        raise InvalidInput(f"`port = {port}`: write a number from 0 to 65535; 0 is any free one")
     try:
         return Server((HOST, port), Handler)
     except OSError as error:
-        raise InvalidInput(f"--port {port}: {reason(error)}; choose another, or 0 for any") from error
+        raise InvalidInput(f"`port = {port}`: {reason(error)}; choose another, or 0 for any") from error
 
 
 def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, str, bytes]:

@@ -18,7 +18,7 @@ from valueshare.records import CHECKPOINTS
 from valueshare.runs.directory import remove_temp_folders, staging_folder, stale_staging_folders
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_metadata
+from valueshare.runs.storage.remote import FIRST_SENT, RunStorage, is_manifest, is_metadata
 from valueshare.runs.storage.stores import Store
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
@@ -26,27 +26,29 @@ COPIES = "valueshare-copies"  # in the system's folder for temporary files
 
 
 @contextmanager
-def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
-    """A folder as it is; of a URL an empty copy, removed when the context ends. Its folder does not exist yet.
+def open_storage(location: Location, *, keep: bool = False) -> Iterator[RunStorage]:
+    """The storage of a run: a folder as it is, or of a URL an empty copy, removed when the context ends.
+
+    The folder of a copy does not exist yet.
 
     Errors name the URL in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
     and the error names its folder.
     """
     if isinstance(location, Path):
-        yield Copy(location, None)
+        yield RunStorage(location, None)
         return
     with temporary_folder() as parent:
-        copy = Copy(parent / (location.name or "run"), location)
+        storage = RunStorage(parent / (location.name or "run"), location)
         try:
-            yield copy
+            yield storage
         except InvalidInput as error:
-            error.args = (_with_url(str(error), copy),)
+            error.args = (_with_url(str(error), storage),)
             raise
         except OSError as error:
-            message = _with_url(error.strerror or str(error), copy)
-            if keep and copy.has_unsent():
-                kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / copy.folder.name
-                copy.folder.rename(kept)
+            message = _with_url(error.strerror or str(error), storage)
+            if keep and storage.has_unsent():
+                kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / storage.folder.name
+                storage.folder.rename(kept)
                 message += f"; what it lacks is in {kept}: copy these files there before you resume"
             raise OSError(error.errno, message) from error
 
@@ -54,8 +56,8 @@ def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
 class ReadingCopies:
     """Folders with the files that reading some runs needs; local runs are read in place."""
 
-    def __init__(self, copies: Sequence[Copy]) -> None:
-        self.folders, self._copies = [copy.folder for copy in copies], copies
+    def __init__(self, copies: Sequence[RunStorage]) -> None:
+        self.folders, self._copies = [storage.folder for storage in copies], copies
         self._due = 0.0
 
     def fetch(self, every: float = 0.0) -> None:
@@ -64,13 +66,13 @@ class ReadingCopies:
         if now < self._due:
             return
         self._due = now + every
-        for copy in self._copies:
-            copy.pull(is_metadata)
+        for storage in self._copies:
+            storage.pull(is_metadata)
 
     def replace_paths(self, text: str) -> str:
         """A text with the URLs in place of the folders of their copies."""
-        for copy in self._copies:
-            text = _with_url(text, copy)
+        for storage in self._copies:
+            text = _with_url(text, storage)
         return text
 
 
@@ -78,7 +80,7 @@ class ReadingCopies:
 def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
     """Folders to read runs from, local or remote."""
     with ExitStack() as stack:
-        reading = ReadingCopies([stack.enter_context(working_copy(location)) for location in locations])
+        reading = ReadingCopies([stack.enter_context(open_storage(location)) for location in locations])
         reading.fetch()
         yield reading
 
@@ -86,10 +88,10 @@ def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
 @contextmanager
 def synced_folder(location: Location) -> Iterator[Path]:
     """A folder with the metadata of a run; new files are uploaded when the context ends well."""
-    with working_copy(location) as copy:
-        copy.pull(is_metadata)
-        yield copy.folder
-        copy.push()
+    with open_storage(location) as storage:
+        storage.pull(is_metadata)
+        yield storage.folder
+        storage.push()
 
 
 def stored_config(location: Location) -> dict[str, Any] | None:
@@ -102,9 +104,9 @@ def stored_config(location: Location) -> dict[str, Any] | None:
         return None
 
 
-def finished_phases(location: Location) -> str:
-    """Words on the finished phases of a run that ended early; where a store does not respond, there are some."""
-    safe = "all finished phases are safe"
+def checkpoint_status(location: Location) -> str:
+    """Whether a run that ended early has checkpoints, as text; if a store does not respond, it is assumed to."""
+    safe = "all checkpoints are intact"
     try:
         if isinstance(location, Path):
             names = [str(path.relative_to(location)) for path in (location / CHECKPOINTS).rglob("*.json")]
@@ -112,25 +114,25 @@ def finished_phases(location: Location) -> str:
             names = list(Store(location).sizes(CHECKPOINTS, retry=False))
     except (OSError, InvalidInput):  # the error that ended the run is the one to report
         return safe
-    return safe if any(map(is_manifest, names)) else "no phase is finished yet"
+    return safe if any(map(is_manifest, names)) else "no checkpoint yet"
 
 
-def refuse_other_files(copy: Copy) -> None:
+def refuse_other_files(storage: RunStorage) -> None:
     """Refuse a URL with files that are not a run; download the metadata of a run there.
 
     Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """
-    names = copy.store.sizes() if copy.is_remote else {}
+    names = storage.store.sizes() if storage.is_remote else {}
     if CONFIG in names:
-        copy.pull(is_metadata)
+        storage.pull(is_metadata)
     elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
-        raise InvalidInput(f"{copy.url} holds something other than a run: {OTHER_OUT}")
+        raise InvalidInput(f"{storage.url} holds something other than a run: {OTHER_OUT}")
 
 
-def refuse_new_run(copy: Copy) -> None:
+def refuse_new_run(storage: RunStorage) -> None:
     """Refuse a URL where another process has put a run since; call with its lease held."""
-    if copy.url is not None and stored_config(copy.url) is not None:
-        raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
+    if storage.url is not None and stored_config(storage.url) is not None:
+        raise InvalidInput(f"{storage.url}: another process created a run there; it was left unchanged")
 
 
 @contextmanager
@@ -151,9 +153,9 @@ def _copies() -> Path:
     above = Path(tempfile.gettempdir()) / f"{COPIES}-{os.getuid()}"
     above.mkdir(mode=0o700, exist_ok=True)
     if above.is_symlink() or above.stat().st_uid != os.getuid():
-        raise InvalidInput(f"{above} belongs to another user: set TMPDIR to a folder of your own")
+        raise InvalidInput(f"{above} belongs to another user: set TMPDIR to your own folder")
     return above
 
 
-def _with_url(text: str, copy: Copy) -> str:
-    return text if copy.url is None else copy.url.redact(text.replace(str(copy.folder), str(copy.url)))
+def _with_url(text: str, storage: RunStorage) -> str:
+    return text if storage.url is None else storage.url.redact(text.replace(str(storage.folder), str(storage.url)))

@@ -108,7 +108,7 @@ def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
 
 
 def _refusal(store: Store) -> InvalidInput:
-    return InvalidInput(f"{store.url} is being trained by another process: let it end")
+    return InvalidInput(f"{store.url} is being trained by another process: wait for it to finish")
 
 
 def _read(store: Store, *, retry: bool = True) -> StoredLease | None:

@@ -88,7 +88,7 @@ def resolve_location(folder: str | Path | Url) -> Location:
     if "?" in rest or "#" in rest:
         shown = str(url).partition("?")[0].partition("#")[0]
         raise InvalidInput(
-            f"{shown} continues with ? or #, which a run's URL cannot: give such options by the protocol's own settings"
+            f"{shown}: the URL of a run cannot contain ? or #: pass such options in the settings of the protocol"
         )
     first = "HOST" if scheme in _HOSTS else "BUCKET"
     host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]

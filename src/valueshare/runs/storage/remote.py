@@ -56,7 +56,7 @@ def is_manifest(name: str) -> bool:
     return _MANIFEST.fullmatch(name) is not None
 
 
-class Copy:
+class RunStorage:
     """A folder, and the files of it that the store at a URL has; without a URL, the folder alone."""
 
     def __init__(self, folder: Path, url: Url | None) -> None:
@@ -102,8 +102,8 @@ class Copy:
         """
         if self.url is None:
             return
-        here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
-        new = [name for name in here if wanted(name) and self._is_new(name)]
+        names = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
+        new = [name for name in names if wanted(name) and self._is_new(name)]
         for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
             version = _local_version(self.folder / name)
             self.store.put(self.folder / name, name)
@@ -130,7 +130,7 @@ class Copy:
         self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
         phases = [phase_of(path.name) or 0 for path in paths.manifests()]
         if phases and not any(paths.state(phase).is_file() for phase in phases):
-            raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
+            raise InvalidInput(f"{population} at {self.url} has changed while it was read: run the command again")
 
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare._version import __version__
-from valueshare.errors import OTHER_OUT, InvalidInput, InvalidSetting, first_line
+from valueshare.errors import OTHER_OUT, InvalidInput, first_line
 from valueshare.extras import importing
 from valueshare.files import reason, remove_files
 from valueshare.runs.directory import TEMP_FOLDER, TEMP_PREFIX
@@ -64,7 +64,7 @@ class Slot(NamedTuple):
 @contextmanager
 def connect(options: LauncherOptions) -> Iterator[Any]:
     """Ray, connected to the cluster; an earlier connection is used and kept."""
-    with importing("Ray", "ray", ", or write --launcher local"):
+    with importing("Ray", "ray", ", or write `launcher = 'local'`"):
         ray = import_module("ray")
     if ray.is_initialized():
         yield ray
@@ -103,10 +103,10 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
     if gpus > most_gpus:
         if not most_gpus:
             raise InvalidInput(
-                f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add nodes with GPUs "
+                f"`device = {device!r}`, and the cluster has no GPU: write `device = 'cpu'`, or add nodes with GPUs "
                 "(ray start --num-gpus)"
             )
-        raise InvalidSetting(f"ray_gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs")
+        raise InvalidInput(f"`ray_gpus = {gpus:g}`: no node of the cluster has more than {most_gpus:g} GPUs")
     able = [node for node in available if node.gpus >= gpus]
     cpus = options.ray_cpus
     if not cpus:
@@ -115,7 +115,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
     most_cpus = max(node.cpus for node in able)
     if cpus > most_cpus:
         which = " that has the GPUs" if gpus else ""
-        raise InvalidSetting(f"ray_cpus = {cpus}: no node of the cluster{which} has more than {most_cpus:g} CPUs")
+        raise InvalidInput(f"`ray_cpus = {cpus}`: no node of the cluster{which} has more than {most_cpus:g} CPUs")
     return Slot(cpus, gpus)
 
 
@@ -161,12 +161,12 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     finally:
         with suppress(OSError):
             marker.unlink()
-    for key, words in (("visible", "see"), ("writable", "write to")):
+    for key, action in (("visible", "see"), ("writable", "write to")):
         unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
-                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} (for example {unable[0]}): "
-                "choose an --out on a filesystem that all nodes have mounted"
+                f"{len(unable)} of {len(replies)} nodes cannot {action} {above} (for example {unable[0]}): "
+                "choose an `out` on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
         return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
@@ -222,7 +222,7 @@ def raise_if_node_died(name: str, error: BaseException) -> None:
     """Refuse a run whose node was lost, if that is the error."""
     if type(error).__name__ in NODE_DIED_ERRORS:
         raise InvalidInput(
-            f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
+            f"{name} was lost before the run could begin: see `ray status`, then run the same command again"
         ) from error
 
 
@@ -234,21 +234,21 @@ def reason_of(error: BaseException) -> str:
 
 def _check_reachable(address: str) -> None:
     """Refuse an address without a cluster, by another process: Ray itself tries for minutes, and may end this one."""
-    none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its --ray-address HOST:PORT"
+    none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its `ray_address = HOST:PORT`"
     resolved = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
     if resolved != "auto":
         host, _, port = resolved.rpartition(":")
         if not host or not port.isdecimal() or "/" in host:
-            raise InvalidInput(f"ray_address = {resolved!r}: write auto or HOST:PORT")
+            raise InvalidInput(f"`ray_address = {resolved!r}`: write auto or HOST:PORT")
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise InvalidInput(none) from error
-    words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
-    words += [] if resolved == "auto" else ["--address", resolved]
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
+    command += [] if resolved == "auto" else ["--address", resolved]
     try:
         status = subprocess.run(
-            words, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
+            command, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise InvalidInput(none) from error

@@ -13,18 +13,18 @@ from pathlib import Path
 from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
 from valueshare.envs.backends import BACKENDS
-from valueshare.errors import InvalidInput, InvalidSetting, first_line
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
 from valueshare.population.devices import checked_device
 from valueshare.population.network_check import check_network
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balance, estimated_cost, longest_first
-from valueshare.runs.storage.copies import finished_phases
+from valueshare.runs.storage.copies import checkpoint_status
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress, run_population
 from valueshare.text import pluralize, resume_command
@@ -71,8 +71,8 @@ class LocalLauncher(Launcher):
                 if not is_out_of_memory(error):
                     raise
                 raise InvalidInput(
-                    f"memory ran out (planned: {self._memory}): {first_line(error)}; {finished_phases(folder)}: "
-                    f"free some, then {resume_command(folder)}"
+                    f"out of memory (planned: {self._memory}): {first_line(error)}; {checkpoint_status(folder)}: "
+                    f"free memory, then {resume_command(folder)}"
                 ) from error
             hooks.on_end(name, Outcome(finished))
             if not finished:
@@ -87,19 +87,19 @@ class ProcessLauncher(Launcher):
 
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of the largest populations together, each in its own process."""
-        option = f"workers = {self._workers}"
+        option = f"`workers = {self._workers}`"
         if plan.network is not None:
-            raise InvalidInput(f"{option}: a network of your own trains in this process only; leave it out")
+            raise InvalidInput(f"{option}: a custom network trains in this process only; leave it out")
         if execution.callbacks:
             raise InvalidInput(
                 f"{option}: callbacks are called in the one process that trains; "
-                "write --workers 1 or leave out --callback; resume and extend have --no-callbacks too"
+                "write `workers = 1` or leave out `callback`; resume and extend have `no_callbacks` too"
             )
         device = checked_device(plan.device)
         if device.type != "cpu":
-            raise InvalidSetting(
+            raise InvalidInput(
                 f"{option}: on a GPU one population is one batched program already; leave it out, or write "
-                "device = 'cpu'"
+                "`device = 'cpu'`"
             )
         _check_environments(plan)
         needs = check_needs(plan, execution)
@@ -110,12 +110,12 @@ class ProcessLauncher(Launcher):
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
                 f"{option}: populations side by side need {format_bytes(wanted)} of memory and {format_bytes(free)} "
-                "are free; write fewer, or a smaller population_agents or replay_capacity"
+                "are free; write fewer, or a smaller `population_agents` or `replay_capacity`"
             )
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
-        each = format_bytes(memory.PROCESS_BYTES)
-        return f"{format_bytes(wanted)} needed by {count} ({each} for each process), {shown_free} free"
+        per_process = format_bytes(memory.PROCESS_BYTES)
+        return f"{format_bytes(wanted)} needed by {count} ({per_process} for each process), {shown_free} free"
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
@@ -178,5 +178,5 @@ def _check_environments(plan: Plan) -> None:
     if unknown := done.stdout.split():
         raise InvalidInput(
             f"workers do not know {unknown[0]}, which your program registers: put its module before the name, like "
-            f"my_package:{unknown[0]}, or leave out --workers"
+            f"my_package:{unknown[0]}, or leave out `workers`"
         )

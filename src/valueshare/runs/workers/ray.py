@@ -14,18 +14,18 @@ from typing import Any
 
 import torch
 
-from valueshare.errors import InvalidInput, InvalidSetting
+from valueshare.errors import InvalidInput
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
 from valueshare.population.devices import check_replay_device
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import read_progress
-from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.storage.remote import Copy, is_metadata
+from valueshare.runs.storage.remote import RunStorage, is_metadata
 from valueshare.runs.workers import cluster, worker
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
 from valueshare.schema import Progress
@@ -57,9 +57,9 @@ class RayLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidSetting("a network of your own trains in this process only: write launcher = 'local'")
+            raise InvalidInput("a custom network trains in this process only: write `launcher = 'local'`")
         if execution.callbacks:
-            raise InvalidSetting("callbacks are called in the one process that trains: write launcher = 'local'")
+            raise InvalidInput("callbacks are called in the one process that trains: write `launcher = 'local'`")
         device = _device(plan)
         check_replay_device(next((s.replay_device for s in plan.settings.values() if s.replay_device), None), device)
         slot = self._slot(plan)
@@ -70,7 +70,7 @@ class RayLauncher(Launcher):
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
-                f"{format_bytes(int(most))}: write a smaller population_agents or replay_capacity"
+                f"{format_bytes(int(most))}: write a smaller `population_agents` or `replay_capacity`"
             )
         self._host_bytes = wanted
         slots = sum(slot.count_on(node) for node in able)
@@ -148,11 +148,11 @@ class RayLauncher(Launcher):
             tasks[placed.remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in specs}
         progress, noted = dict(before), dict.fromkeys(specs, 0)
-        copy = Copy(folder, url)
+        storage = RunStorage(folder, url)
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
-                copy.pull_progress(at_once=bool(done))
+                storage.pull_progress(at_once=bool(done))
                 for name in tasks.values():
                     progress[name] = relay_progress(folder, specs[name], progress[name], hooks)
                     lost = progress[name].attempts - before[name].attempts - 1
@@ -168,7 +168,7 @@ class RayLauncher(Launcher):
                 ray.cancel(ref, force=True)
             if tasks:
                 ray.wait(list(tasks), num_returns=len(tasks), timeout=END_SECONDS)
-        copy.pull(is_metadata)
+        storage.pull(is_metadata)
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         spent = sum(read_progress(folder, name).seconds for name in plan.populations)
@@ -221,7 +221,7 @@ class RayLauncher(Launcher):
 def _device(plan: Plan) -> torch.device:
     """cpu or cuda; Ray chooses which GPU."""
     if plan.device not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {plan.device!r}: write cpu or cuda; Ray chooses the GPU")
+        raise InvalidInput(f"`device = {plan.device!r}`: write cpu or cuda; Ray chooses the GPU")
     return torch.device(plan.device)
 
 

@@ -18,14 +18,14 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import CheckpointPaths, read_progress
-from valueshare.runs.execution import ProgressHooks
+from valueshare.runs.launchers import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, from_config, to_config
 from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
-from valueshare.runs.storage.copies import working_copy
+from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Url
-from valueshare.runs.storage.remote import PLAN_FILES, Copy
+from valueshare.runs.storage.remote import PLAN_FILES, RunStorage
 from valueshare.schema import Progress
 
 # A worker that was lost may hold its population's lock until the server of the filesystem notices.
@@ -63,18 +63,18 @@ def run_population(
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
     URLs have no locks: both would write the same bytes there.
     """
-    in_place = nullcontext(Copy(Path(task.folder), task.url))
-    with working_copy(task.url) if task.url and not task.folder else in_place as copy:
-        folder = copy.folder
+    in_place = nullcontext(RunStorage(Path(task.folder), task.url))
+    with open_storage(task.url) if task.url and not task.folder else in_place as storage:
+        folder = storage.folder
         if plan is None:
-            copy.pull(lambda name: name in PLAN_FILES)
+            storage.pull(lambda name: name in PLAN_FILES)
         check_links(folder)  # on a cluster, the driver's check was on another machine
         plan = open_plan(folder) if plan is None else plan
         spec = plan.populations[task.population]
 
         def write_progress(step: int, phases: int | None = None) -> None:
             progress.write(step, phases)
-            copy.push_progress(spec.name)
+            storage.push_progress(spec.name)
 
         def on_step(step: int) -> None:
             if progress.is_due() or hooks.is_due():
@@ -83,16 +83,16 @@ def run_population(
                     write_progress(step)
 
         def on_phase(report: PhaseReport) -> None:
-            copy.push_population(spec.name)
+            storage.push_population(spec.name)
             write_progress(report.step, report.phase + 1)
             hooks.on_phase(spec.name, report.step, report.records)
 
-        busy = f"{spec.name} of {folder} is being trained by another process: let it end"
+        busy = f"{spec.name} of {folder} is being trained by another process: wait for it to finish"
         with locked(progress_lock(folder, spec.name), busy, LOCK_WAIT_SECONDS):
-            copy.pull_population(spec.name, spec.last_phase)
+            storage.pull_population(spec.name, spec.last_phase)
             if is_population_finished(folder, spec):
                 return True
-            copy.pull_population(spec.name)
+            storage.pull_population(spec.name)
             progress = ProgressFile(folder, spec.name)
             return train_population(
                 spec.agents,

@@ -50,12 +50,15 @@ class ExecutionOptions:
                 f"launcher is given as {type(self.launcher).__name__}: write valueshare.LauncherOptions(...), like "
                 "valueshare.LauncherOptions(workers=2)"
             )
+        for option, count in (("threads", self.threads), ("groups", self.groups)):
+            if count is not None and as_int(option, count) < 1:
+                raise InvalidInput(f"`{option} = {count}`: write at least 1, or leave it out")
         if self.should_stop is not None and not callable(self.should_stop):
-            raise InvalidInput(f"should_stop = {self.should_stop!r}: give a function without arguments")
+            raise InvalidInput(f"`should_stop = {self.should_stop!r}`: give a function without arguments")
         names, targets = [self.log] if isinstance(self.log, str) else list(self.log), get_args(LogTarget)
         for name in names:
             if name not in targets:
-                raise InvalidInput(f"log = {name!r}: write {either(targets)}")
+                raise InvalidInput(f"`log = {name!r}`: write {either(targets)}")
         object.__setattr__(self, "log", tuple(target for target in targets if target in names))
 
     def poll_stop(self) -> bool:
@@ -119,20 +122,12 @@ class Launcher(ABC):
         return None
 
 
-def check_counts(execution: ExecutionOptions) -> None:
-    """Refuse threads and groups that are no positive whole numbers."""
-    for name, count in (("threads", execution.threads), ("groups", execution.groups)):
-        if count is not None and as_int(name, count) < 1:
-            raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
-
-
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.MemoryEstimate]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
+    Populations that differ in names and numbers of agents alone need the same per agent. Of a custom network only
     shapes are known here; `check_network` runs it once memory is checked.
     """
-    check_counts(execution)
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.MemoryEstimate] = {}
     needs = {}
     for name, spec in plan.populations.items():

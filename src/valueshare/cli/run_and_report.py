@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from valueshare.cli.arguments import exit_with
-from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, InvalidSetting
+from valueshare.errors import OTHER_OUT, CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.printing import print_line
@@ -18,7 +18,7 @@ from valueshare.signals import Stopped, StopRequest, exit_during_import
 from valueshare.text import option_words, pluralize, resume_command
 
 if TYPE_CHECKING:
-    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
 
@@ -39,16 +39,16 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     A run that ends early ends the command, with an exit code of its own where it can be resumed. A study is resumed by
     its own command, which writes its report too.
     """
-    from valueshare.runs.storage.copies import finished_phases
+    from valueshare.runs.storage.copies import checkpoint_status
 
-    advice = "resume with the same command again" if in_study else f"resume with: {resume_command(folder)}"
+    advice = "to resume, run the same command again" if in_study else f"resume with: {resume_command(folder)}"
     try:
         run = work()
     except Stopped:
         run = None
     except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
+            exit_with(f"{error}; {checkpoint_status(folder)}; fix it, then {advice}", FAILED)
         run = None
     except OSError as error:
         if not _run_exists(folder):
@@ -64,7 +64,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         if not _run_exists(folder):
             exit_with("stopped; nothing was written", stop.exit_code)
         # Without a signal, somebody else has ended it.
-        exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {checkpoint_status(folder)}; {advice}", stop.exit_code or FAILED)
     from valueshare.runs.variants import summary
 
     print_line(*summary(run.agents, run.records), f"records: {run.folder / 'records'}")
@@ -83,7 +83,7 @@ def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> 
     other = difference(stored, to_config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidSetting(f"{location} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{location} holds a run with other settings ({other}): {OTHER_OUT}")
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
@@ -121,7 +121,7 @@ def set_passive_omp_wait() -> None:
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
     """The command that makes the same results; what is None or empty is left out."""
-    words = [
+    arguments = [
         option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
     ]
-    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(words)])
+    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(arguments)])
