@@ -132,10 +132,11 @@ def begin_episodes(replay: Transitions, observation: Tensor) -> None:
     An episode under way is thereby cut: its last transition keeps its own next observation and its
     discount, which is what truncation means.
     """
-    _write_row(replay, replay.rows, observation)
+    agents = _agents(replay)
+    _write_row(replay, agents, replay.rows, observation)
     replay.rows.add_(1)
     replay.frames_since_reset.zero_()
-    _evict(replay, rounds=1)
+    _evict(replay, agents, rounds=1)
 
 
 def add(
@@ -163,11 +164,11 @@ def add(
         replay.age[agents, slot] = replay.frames_since_reset.to(torch.uint8)
         replay.frames_since_reset.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
     replay.written.add_(1)
-    _write_row(replay, replay.rows, next_observation)
+    _write_row(replay, agents, replay.rows, next_observation)
     # Where no episode ended this writes the same row again: no branch, so the host reads nothing.
-    _write_row(replay, replay.rows + ended, observation)
+    _write_row(replay, agents, replay.rows + ended, observation)
     replay.rows.add_(1).add_(ended)
-    _evict(replay, rounds=2)
+    _evict(replay, agents, rounds=2)
 
 
 def size(replay: Transitions) -> Tensor:
@@ -242,18 +243,18 @@ def _gather_frames(ring: Tensor, slot: Tensor) -> Tensor:
     return words.view(ring.dtype).reshape(*slot.shape, *ring.shape[2:])
 
 
-def _write_row(replay: Transitions, number: Tensor, observation: Tensor) -> None:
-    replay.observation[_agents(replay), number % replay.observation.shape[1]] = observation
+def _write_row(replay: Transitions, agents: Tensor, number: Tensor, observation: Tensor) -> None:
+    replay.observation[agents, number % replay.observation.shape[1]] = observation
 
 
-def _evict(replay: Transitions, rounds: int) -> None:
+def _evict(replay: Transitions, agents: Tensor, rounds: int) -> None:
     """Move `oldest` past transitions that lost their slot or a row.
 
     A row that is overwritten takes at most one transition: of single observations the one that
     starts from it (the one that leads to it went with the row before), of stacks the one that
     starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
-    agents, slots = _agents(replay), replay.action.shape[1]
+    slots = replay.action.shape[1]
     replay.oldest.clamp_(min=replay.written - (slots - SAMPLING_LAG))
     rows = replay.observation.shape[1] - _LAG_ROWS
     first_row = replay.rows - rows + max(len(replay.frame_offsets) - 1, 0)
