@@ -1,6 +1,5 @@
-"""Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
+"""Text for people: counts with their nouns, exact and plain numbers, intervals and columns."""
 
-import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -8,24 +7,9 @@ from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
-# The algorithms of `learning.algorithms.ALGORITHMS`, here because the command line starts without PyTorch. In the
-# order of the paper's table.
-ALGORITHM_NAMES = {
-    "dqn": "DQN",
-    "dueling-dqn": "Dueling DQN",
-    "ib-dqn": "IB-DQN",
-    "rdq": "RDQ",
-    "double-dqn": "Double DQN",
-    "ib-double-dqn": "IB-Double DQN",
-    "iqn": "IQN",
-    "ib-iqn": "IB-IQN",
-}
-
 # What `train` prints at its end, and what reports call a final score.
 LAST_SCORE = "score of the last evaluation"
 FINAL_SCORE = "mean of the last three evaluations"
-# The k of a report for agents whose k is the number of actions of their own environment, where those differ.
-K_IS_N = math.inf
 
 
 def pluralize(count: int, what: str) -> str:
@@ -110,28 +94,3 @@ def align_columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = str.rjust if right else str.ljust
     return ["  ".join([row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])]).rstrip() for row in rows]
-
-
-def algorithm_name(given: str) -> str:
-    """The name of an algorithm as it is stored: ib-dqn for IB-DQN and IB_DQN."""
-    return given.lower().replace("_", "-")
-
-
-def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
-    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
-    name = ALGORITHM_NAMES.get(algorithm, algorithm)
-    if k is None:
-        return name
-    if k == 0:
-        return name.removeprefix("IB-") if algorithm in ALGORITHM_NAMES else name
-    return f"{name}(n)" if k == n and algorithm in ALGORITHM_NAMES else f"{name}({k_text(k)})"
-
-
-def other_name_at_zero(algorithm: str) -> str:
-    """ib-dqn for dqn, and dqn for ib-dqn: with k = 0 they are one."""
-    return algorithm.removeprefix("ib-") if algorithm.startswith("ib-") else f"ib-{algorithm}"
-
-
-def k_text(k: float) -> str:
-    """4, or n where k is the number of actions of each environment."""
-    return "n" if k == K_IS_N else f"{k:g}"

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import k_text
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
-from valueshare.text import k_text
 
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from valueshare.algorithm_info import algorithm_name, without_layer
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient
@@ -23,7 +24,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import as_count
-from valueshare.text import algorithm_name, pluralize
+from valueshare.text import pluralize
 
 POPULATION_AGENTS = 16  # they fit one GPU with a replay of a million frames each
 
@@ -87,7 +88,7 @@ def _coefficients(
     if given_k and not with_k:
         raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
     for name in with_k if 0 in given_k else ():
-        plain = name.removeprefix("ib-")
+        plain = without_layer(name)
         if plain in algorithms:
             raise InvalidInput(
                 f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "

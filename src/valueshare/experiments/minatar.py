@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import algorithm_name
 from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
@@ -18,7 +19,6 @@ from valueshare.population.agents import agent_table, concat_agents, seed_range
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
-from valueshare.text import algorithm_name
 
 GAMES = MINATAR_GAMES
 EPSILON_STEPS = 100_000  # of Young and Tian (2019)

@@ -3,18 +3,18 @@
 Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.learner_names import LearnerName, rename_learners
 from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import RUN_COLUMNS, VARIANT, Estimate
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import paper_order, series_style
 from valueshare.report.interval import Interval, format_interval
@@ -39,8 +39,6 @@ ENGINES = (
 
 _RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
 _CHOSEN = ("best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE, "runs", "failed_step_sizes", "end")
-# Algorithms without the step sizes that a report writes after their names; other settings stay.
-_BASE_NAME = pl.col("algorithm").str.replace(r" step_size=\S+$", "")
 
 
 def has_action_sets(data: ReportData) -> bool:
@@ -48,7 +46,7 @@ def has_action_sets(data: ReportData) -> bool:
 
     Every run has a step size, and runs differ in no other setting.
     """
-    rows = data.main.with_columns(_BASE_NAME)
+    rows = _without_step_sizes(data)
     names = {env: _bins_of(env) for env in rows["env"].unique()}
     with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
     others = [name for name in RUN_COLUMNS if name in rows.columns and name not in (*_RUN, "optimizer")]
@@ -77,10 +75,10 @@ def verdict(data: ReportData) -> list[str]:
     return sentences(gains_of(data).table) if has_action_sets(data) else []
 
 
-@lru_cache(maxsize=1)
+@cached_with_data
 def gains_of(data: ReportData) -> Estimate:
     """The gains of the results of a report."""
-    return gains(data.main.with_columns(_BASE_NAME, k="k_number"), data.resamples)
+    return gains(_without_step_sizes(data).with_columns(k="k_number"), data.resamples)
 
 
 def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
@@ -149,6 +147,15 @@ def _figure(table: pl.DataFrame) -> Any:
     )
     by_learner = [(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)]
     return gain_panels([[("each at its best step size", by_learner)]], "actions", "AUC: difference from DQN")
+
+
+def _without_step_sizes(data: ReportData) -> pl.DataFrame:
+    """The runs of a report without step sizes in the names of learners; other settings stay."""
+
+    def change(name: LearnerName) -> LearnerName:
+        return name._replace(settings=tuple(text for text in name.settings if not text.startswith("step_size=")))
+
+    return data.main.with_columns(algorithm=rename_learners(data.main, change))
 
 
 def _bins_of(env: str) -> BinnedName:

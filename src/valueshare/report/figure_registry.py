@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
@@ -20,7 +21,7 @@ from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
-from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings, without_settings
+from valueshare.report.figures.style import RED, SeriesStyle, rc_style
 from valueshare.report.folder import Drawn
 from valueshare.text import either, pluralize
 
@@ -229,7 +230,8 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
         return data.main, ()
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    names = [v.algorithm for v in data.variants if without_settings(v.algorithm) == without_settings(data.swept)]
+    swept = LearnerName.parse(data.swept).without_settings
+    names = [v.algorithm for v in data.variants if v.name.without_settings == swept]
     left = len(data.ks) - len(shown)
     kept = data.main.filter(~pl.col("algorithm").is_in(names) | pl.col("k").is_in(shown))
     return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",) if left else ()
@@ -237,8 +239,8 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 def _sweep_name(data: ReportData) -> str:
     """The environment of the sweep over k, and its other setting where there are several: one is shown."""
-    setting = setting_text(split_settings(data.swept)[1])
-    return f"{data.envs[0]}, {setting}" if setting else data.envs[0]
+    name = LearnerName.parse(data.swept)
+    return ", ".join([data.envs[0], *([name.settings_text] if name.settings else [])])
 
 
 def _counted(rows: pl.DataFrame) -> str:

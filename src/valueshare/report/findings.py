@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import K_IS_N, has_layer, k_text, other_name_at_zero
 from valueshare.analysis.comparison import game_differences, probability_of_improvement
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
@@ -15,10 +16,9 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
-from valueshare.report.figures.style import RUN_KEY, plain_of, split_settings, without_settings
 from valueshare.report.interval import Interval, format_interval, format_number, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import K_IS_N, exact, k_text, other_name_at_zero
+from valueshare.text import exact
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -151,20 +151,19 @@ def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Va
         return [_pair(data, text) for text in names]
     mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
     found = [(v, baseline_variant(v, data.variants) or _first_like(v, data.variants)) for v in data.variants[1:]]
-    return [(x, y) for x, y in found if not (without_settings(x.algorithm) in mapped and _same_learner(x, y))]
+    return [(x, y) for x, y in found if not (str(x.name.without_settings) in mapped and _same_learner(x, y))]
 
 
 def _first_like(variant: Variant, variants: Sequence[Variant]) -> Variant:
     """The first variant with the same settings in its name; without another one, the first of all."""
-    settings = split_settings(variant.algorithm)[1]
-    alike = [v for v in variants if split_settings(v.algorithm)[1] == settings]
-    return alike[0] if settings and alike[0] != variant else variants[0]
+    _, *settings_and_run = variant.name
+    alike = [v for v in variants if [*v.name[1:]] == settings_and_run]
+    return alike[0] if any(settings_and_run) and alike[0] != variant else variants[0]
 
 
 def _same_learner(x: Variant, y: Variant) -> bool:
     """Whether both are one algorithm with one k, so that only other settings differ; DQN is IB-DQN with k = 0."""
-    plain_x, plain_y = (plain_of(without_settings(v.algorithm)) for v in (x, y))
-    return plain_x == plain_y and x.k == y.k
+    return x.name.without_settings.without_layer == y.name.without_settings.without_layer and x.k == y.k
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
@@ -253,10 +252,9 @@ def _pair_names(some: Sequence[Comparison], between: str) -> str:
 
 
 def _shared_settings(comparison: Comparison) -> list[str]:
-    """The settings that both algorithms have in their names, with the same values; `run=` does not count."""
-    x, y = (split_settings(side.algorithm)[1].split() for side in (comparison.x, comparison.y))
-    names = [setting.partition("=")[0] for setting in x]
-    return [name for name in names if name != RUN_KEY] if x == y else []
+    """The settings that both algorithms have in their names, with the same values and run."""
+    x, y = comparison.x.name, comparison.y.name
+    return [setting.partition("=")[0] for setting in x.settings] if x[1:] == y[1:] else []
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
@@ -274,7 +272,7 @@ def _variant(data: ReportData, text: str) -> Variant:
     algorithm, _, k = text.partition(":")
     matches = [v for v in data.variants if v.style.label == text]
     matches = matches or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
-    if not matches and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
+    if not matches and (_equals(k, 0.0, data) if k else not has_layer(algorithm)):
         matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
     if len(matches) != 1:
         known = ", ".join(f"{v.algorithm}:{'n' if v.k == K_IS_N else exact(v.k)}" for v in data.variants)

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from valueshare.algorithm_info import algorithm_label
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.files import make_parents, reason, remove_empty, remove_temporary_files, temporary_file
@@ -19,7 +20,7 @@ from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import as_count
-from valueshare.text import algorithm_label, either, pluralize
+from valueshare.text import either, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
 from valueshare.video.rollouts import BAND, RolloutStep, rollout

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, plain_of, series_style
+from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, series_style
 from valueshare.text import exact, pluralize
 
 
@@ -22,6 +23,10 @@ class Variant(NamedTuple):
     algorithm: str
     k: float
     style: SeriesStyle
+
+    @property
+    def name(self) -> LearnerName:
+        return LearnerName.parse(self.algorithm)
 
     def selection(self) -> dict[str, object]:
         """As the analysis names one."""
@@ -64,7 +69,7 @@ def baseline_variant(layered: Variant, variants: Sequence[Variant]) -> Variant |
     """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
     if not layered.style.dashed:
         return None
-    for algorithm in (plain_of(layered.algorithm), layered.algorithm):
+    for algorithm in (str(layered.name.without_layer), layered.algorithm):
         for variant in variants:
             if variant.algorithm == algorithm and variant.k == 0:
                 return variant

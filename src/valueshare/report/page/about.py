@@ -8,11 +8,11 @@ import polars as pl
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import diverged, final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import format_steps, game, seed_count
-from valueshare.report.figures.style import series_style
 from valueshare.report.interval import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
@@ -88,9 +88,8 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
     # k has its own column; ib-dqn with k = 0 is called DQN, as everywhere.
     plain = {v.algorithm: v.style.label for v in data.variants if v.k == 0}
-    names = [
-        series_style(name, None).label if k else plain[name] for name, k in rows.select("algorithm", "k").iter_rows()
-    ]
+    variants = rows.select("algorithm", "k").iter_rows()
+    names = [LearnerName.parse(name).label(None) if k else plain[name] for name, k in variants]
     rows = rows.with_columns(
         pl.col("env").map_elements(game, return_dtype=pl.String),
         pl.Series("algorithm", names),
@@ -168,4 +167,4 @@ def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    return list(dict.fromkeys(series_style(v.algorithm, None).label for v in data.variants))
+    return list(dict.fromkeys(v.name.label(None) for v in data.variants))

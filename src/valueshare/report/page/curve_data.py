@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import RUN
 from valueshare.analysis.scales import ScoreScale
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.figures.style import RUN_KEY
 from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
 from valueshare.text import pluralize
 
@@ -141,7 +141,7 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
     groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()
     agents: Agents = {(algorithm, k): group.select(map(str, steps)).to_numpy() for (algorithm, k), group in groups}
     for run in runs:
-        of_run = _agents(rows.filter(pl.col(RUN_KEY) == run), metric, steps)
+        of_run = _agents(rows.filter(pl.col(RUN) == run), metric, steps)
         agents |= {(*who[:2], run): values for who, values in of_run.items()}
     return agents
 
