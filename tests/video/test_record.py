@@ -28,7 +28,7 @@ from valueshare.video.overlay import (
     PANEL,
     Overlay,
 )
-from valueshare.video.record import check_target, play, write_video
+from valueshare.video.record import check_video_path, play, write_video
 from valueshare.video.rendering import make_rendered_env
 from valueshare.video.rollouts import RolloutStep
 
@@ -189,8 +189,8 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
             play(*arguments, **options)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(InvalidInput, match=r"\[video\].*\.gif"):
-        check_target(file)
-    check_target(tmp_path / "out.gif")  # needs no PyAV
+        check_video_path(file)
+    check_video_path(tmp_path / "out.gif")  # needs no PyAV
     assert there.read_bytes() == b"mine"
     assert not file.exists()
 

@@ -58,8 +58,8 @@ def select(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
         rows = table.clear()
     if rows.is_empty():
         known = table.select(group_columns(table)).unique().sort(group_columns(table)).to_dicts()
-        there = "; ".join(group_label(row) for row in known)
-        raise InvalidInput(f"there are no runs of {group_label(wanted)}: choose one of {there}")
+        choices = "; ".join(group_label(row) for row in known)
+        raise InvalidInput(f"there are no runs of {group_label(wanted)}: choose one of {choices}")
     return rows
 
 
@@ -143,7 +143,7 @@ def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
         way = f"add {telling[0]!r} to `by`, or choose one value of it"
     else:
         way = "give each run once"
-    raise InvalidInput(f"there are several rows of one run ({first}): {way}")
+    raise InvalidInput(f"duplicate rows for one run ({first}): {way}")
 
 
 def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> list[str]:

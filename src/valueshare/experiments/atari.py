@@ -15,8 +15,8 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.experiments.studies import by_scale
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
+from valueshare.experiments.tabular_designs import by_scale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import Preset
@@ -88,11 +88,11 @@ def _coefficients(
     if given_k and not with_k:
         raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
     for name in with_k if 0 in given_k else ():
-        plain = without_layer(name)
-        if plain in algorithms:
+        reference = without_layer(name)
+        if reference in algorithms:
             raise InvalidInput(
-                f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
-                f"--k, or {plain} out of --algorithm"
+                f"k = 0: {name} with it is {reference}, which the study has already: leave 0 out of "
+                f"--k, or {reference} out of --algorithm"
             )
     chosen = tuple(N if k == "N" else k for k in given_k)
     return {name: chosen or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}

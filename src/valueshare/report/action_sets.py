@@ -21,7 +21,7 @@ from valueshare.report.interval import Interval, format_interval
 from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
 FIGURE = "gain-against-actions"
-PLAIN = "dqn"
+DQN = "dqn"
 CAPTION = (
     "Difference of the mean AUC from that of DQN against the number of actions, every learner at its best step size, "
     "chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
@@ -48,7 +48,7 @@ def has_action_sets(data: ReportData) -> bool:
     """
     rows = _without_step_sizes(data)
     names = {env: _bins_of(env) for env in rows["env"].unique()}
-    with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
+    with_dqn = set(rows.filter(pl.col("algorithm") == DQN)["env"])
     others = [name for name in RUN_COLUMNS if name in rows.columns and name not in (*_RUN, "optimizer")]
     optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
     return (
@@ -94,7 +94,8 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
         env_scores = scores.filter(pl.col("env") == env)
         learners = sorted(
-            env_scores.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, paper_order(*who))
+            env_scores.select("algorithm", "k").unique().rows(),
+            key=lambda learner: (learner[0] != DQN, paper_order(*learner)),
         )
         # All are compared with the smallest number, which is that of DQN.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
@@ -112,17 +113,17 @@ def sentences(table: pl.DataFrame) -> list[str]:
     """A line per number of actions: DQN's AUC, and the difference of every other learner from it."""
     lines = []
     for learners in table.partition_by("actions", maintain_order=True):
-        plain, *others = learners.rows(named=True)
-        score = Interval.of(plain, MEAN)
+        dqn, *others = learners.rows(named=True)
+        score = Interval.of(dqn, MEAN)
         if score is None:
-            lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
+            lines.append(f"{dqn['actions']} actions: DQN has no step size that can be scored.")
             continue
         differences = ((row, Interval.of(row, DIFFERENCE)) for row in others)
-        words = [
+        texts = [
             f"{_label(row)} {format_interval(difference)}" for row, difference in differences if difference is not None
         ]
-        start = f"{plain['actions']} actions: AUC of DQN {format_interval(score, sign=False)}; against it: "
-        lines.append(f"{start}{', '.join(words) or 'nothing'}.")
+        start = f"{dqn['actions']} actions: AUC of DQN {format_interval(score, sign=False)}; against it: "
+        lines.append(f"{start}{', '.join(texts) or 'nothing'}.")
     edges = [
         f"The best step size of {_label(row)} with {row['actions']} actions is the {row['end']} that was tried: "
         "search beyond it."
@@ -137,12 +138,12 @@ def _label(row: dict[str, Any]) -> str:
 
 def _figure(table: pl.DataFrame) -> Any:
     """A line per learner; IB-DQN(n) is one learner, whatever n is."""
-    others = table.filter(pl.col("algorithm") != PLAIN)
-    looks = [series_style(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
-    by_label = {one.label: one for one in looks}
+    others = table.filter(pl.col("algorithm") != DQN)
+    styles = [series_style(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
+    by_label = {style.label: style for style in styles}
     lines = others.select(
         "actions",
-        pl.Series("label", [one.label for one in looks], pl.String),
+        pl.Series("label", [style.label for style in styles], pl.String),
         **dict(zip(("gain", *MEAN[1:]), DIFFERENCE, strict=True)),
     )
     by_learner = [(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)]

@@ -129,7 +129,7 @@ class ReportData:
 
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
-        pairs = [(plain, v) for v in self.variants if (plain := baseline_variant(v, self.variants)) is not None]
+        pairs = [(reference, v) for v in self.variants if (reference := baseline_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
@@ -177,9 +177,9 @@ class ReportData:
         Over the evaluations that both have; those before training count for normalized scores only.
         """
         assert self.pair is not None  # or the figure was refused
-        plain, layered = self.pair
+        reference, layered = self.pair
         rows = self.normalized if column == NORMALIZED else self.main.filter(pl.col("step") > 0)
-        sides = layered.selection(), plain.selection()
+        sides = layered.selection(), reference.selection()
         shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
         result = game_differences(means, *sides, column=column, resamples=self.resamples)
@@ -230,13 +230,13 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     if len(names) == 1:
         return {}
     # A space would end the name of a run within that of an algorithm, and a comma that of one to --compare.
-    plain: dict[str, str] = {}
+    unique: dict[str, str] = {}
     for folder, name in names.items():
         short = re.sub(r"[\s,]+", "_", printable(name, 200))
-        plain[folder] = next(
-            other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in plain.values()
+        unique[folder] = next(
+            other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in unique.values()
         )
-    return {path: plain[folder] for path, folder in folders.items()}
+    return {path: unique[folder] for path, folder in folders.items()}
 
 
 def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
 from valueshare.report.figures.style import RED, SeriesStyle, rc_style
-from valueshare.report.folder import Drawn
+from valueshare.report.folder import FigureResult
 from valueshare.text import either, pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
@@ -46,21 +46,21 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[Drawn]:
+def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[FigureResult]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
     if unknown := [repr(name) for name in names if name not in FIGURES]:
         raise InvalidInput(f"there is no figure {either(unknown)}: choose one of {', '.join(FIGURES)}")
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
         raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
-    chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
+    chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(data)]
     drawn = []
     for name in dict.fromkeys(chosen):
         shown, tuning_notes = _shown(data, FIGURES[name])
         figure, caption, notes = FIGURES[name].draw(shown)
-        drawn.append(Drawn(name, figure, caption, (*tuning_notes, *notes)))
+        drawn.append(FigureResult(name, figure, caption, (*tuning_notes, *notes)))
     if data.is_synthetic:
-        for one in drawn:
-            _mark_synthetic(one.figure)
+        for result in drawn:
+            _mark_synthetic(result.figure)
     return drawn
 
 
@@ -74,7 +74,7 @@ def _shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, .
 
 def unmet_needs(data: ReportData) -> dict[str, str]:
     """The figures that results do not allow, each with its first unmet need."""
-    return {name: reason for name, each in FIGURES.items() if (reason := each.lacks(data))}
+    return {name: reason for name, kind in FIGURES.items() if (reason := kind.lacks(data))}
 
 
 def _mark_synthetic(figure: Figure) -> None:
@@ -105,17 +105,17 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
     rows = [
         # Where the curve is drawn: it ends where games are missing.
         v.rows(data.normalized).join(v.rows(data.curves.table), on="step", how="semi")
-        for v in (line.sooner, line.plain)
+        for v in (line.sooner, line.reference)
     ]
-    sides = line.sooner.selection(), line.plain.selection()
+    sides = line.sooner.selection(), line.reference.selection()
     interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALIZED, resamples=data.resamples)
     row = interval.table.row(0, named=True)
     low, high = ("never" if row[name] is None else format_steps(row[name]) for name in CI95)
     between = "" if row["reached"] is None else f" [{low}, {high}]"
     step = "no step" if row["step"] is None else format_steps(row["step"])
     sentence = (
-        f"{line.sooner.style.label} reaches the best of {line.plain.style.label} at {step}{between} "
-        f"of {line.plain.style.label}'s {format_steps(row['last_step'])} timesteps."
+        f"{line.sooner.style.label} reaches the best of {line.reference.style.label} at {step}{between} "
+        f"of {line.reference.style.label}'s {format_steps(row['last_step'])} timesteps."
     )
     return sentence, interval.notes
 
@@ -152,14 +152,14 @@ def _by_game(
 
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
-        plain, layered = (variant.style for variant in data.pair)
+        reference, layered = (variant.style for variant in data.pair)
         table, notes = data.differences(column)
         if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
             notes = (
                 *notes,
-                f"{plain.label} does not overestimate in {', '.join(others)}: bars there are no reductions.",
+                f"{reference.label} does not overestimate in {', '.join(others)}: bars there are no reductions.",
             )
-        return draw(table, plain, layered), caption.format(plain=plain.label, layered=layered.label), notes
+        return draw(table, reference, layered), caption.format(reference=reference.label, layered=layered.label), notes
 
     return content
 
@@ -167,13 +167,13 @@ def _by_game(
 def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
-    plain, layered = (variant.style for variant in data.pair)
+    reference, layered = (variant.style for variant in data.pair)
     table, notes = data.differences(NORMALIZED)
     caption = (
-        f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
-        "scale is logarithmic beyond ±0.1."
+        f"Change of the {data.scale.word} score, averaged over training, from {reference.label} to {layered.label}. "
+        "The scale is logarithmic beyond ±0.1."
     )
-    return bars.score_change(table, plain, layered, data.scale.word), caption, (data.scale.note, *notes)
+    return bars.score_change(table, reference, layered, data.scale.word), caption, (data.scale.note, *notes)
 
 
 def _sensitivity(data: ReportData) -> Content:
@@ -256,7 +256,7 @@ FIGURES: dict[str, FigureKind] = {
         _by_game(
             "overestimation",
             bars.overestimation_reduction,
-            "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
+            "Reduction of the overestimation from {reference} to {layered}, in % of {reference}'s. Above "
             "100 %, values are underestimated.",
         ),
         (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("overestimation")),
@@ -265,7 +265,7 @@ FIGURES: dict[str, FigureKind] = {
         _by_game(
             "relative_action_gap",
             bars.action_gap_increase,
-            "Increase of the relative action gap from {plain} to {layered}.",
+            "Increase of the relative action gap from {reference} to {layered}.",
         ),
         (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("relative_action_gap")),
     ),

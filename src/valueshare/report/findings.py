@@ -87,7 +87,9 @@ class Verdict(NamedTuple):
             return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
             return [sentence_with_numbers(self.comparisons[0])]
-        higher, lower, unclear = ([one for one in self.comparisons if one.direction == side] for side in (1, -1, 0))
+        higher, lower, unclear = (
+            [comparison for comparison in self.comparisons if comparison.direction == side] for side in (1, -1, 0)
+        )
         first = "No comparison shows a difference."
         if higher or lower:
             rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
@@ -95,13 +97,13 @@ class Verdict(NamedTuple):
             settings = [name.replace("_", " ") for name in _shared_settings(top)]
             where = f" at the same {' and '.join(settings)}" if settings else ""
             first = f"The {rank} {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(top)}"
-        against = {one.y.style.label for one in self.comparisons}
+        against = {comparison.y.style.label for comparison in self.comparisons}
         kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
         counts = [
-            f"{word} {'once' if len(some) == 1 else f'{len(some)} times'} "
-            f"({_names(some) if len(against) == 1 else _pair_names(some, between)})"
-            for word, between, some in kinds
-            if some
+            f"{word} {'once' if len(comparisons) == 1 else f'{len(comparisons)} times'} "
+            f"({_names(comparisons) if len(against) == 1 else _pair_names(comparisons, between)})"
+            for word, between, comparisons in kinds
+            if comparisons
         ]
         whom = f" with {against.pop()}" if len(against) == 1 else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
@@ -109,46 +111,46 @@ class Verdict(NamedTuple):
     @property
     def _has_one_scale(self) -> bool:
         """Whether one difference can be larger than another: all are normalized, or of one environment."""
-        envs = {env for one in self.comparisons for env in one.envs["env"]}
-        return len(envs) == 1 or all(one.normalized for one in self.comparisons)
+        envs = {env for comparison in self.comparisons for env in comparison.envs["env"]}
+        return len(envs) == 1 or all(comparison.normalized for comparison in self.comparisons)
 
     @property
     def has_one_seed(self) -> bool:
         """Whether everything that is compared has a single seed."""
-        return bool(self.comparisons) and all(one.most_seeds == 1 for one in self.comparisons)
+        return bool(self.comparisons) and all(comparison.most_seeds == 1 for comparison in self.comparisons)
 
     @property
     def few_seeds(self) -> list[str]:
         """A warning of the comparison with the fewest seeds, if they are few."""
-        few = [one for one in self.comparisons if one.fewest_seeds < one.enough_seeds]
+        few = [comparison for comparison in self.comparisons if comparison.fewest_seeds < comparison.enough_seeds]
         if not few:
             return []
-        one = min(few, key=lambda one: one.fewest_seeds)
+        comparison = min(few, key=lambda comparison: comparison.fewest_seeds)
         what = "One seed has no interval"
-        if one.fewest_seeds > 1:
-            what = f"Intervals of {one.fewest_seeds} seeds are too narrow"
-        return [f"{what}: run at least {one.enough_seeds}."]
+        if comparison.fewest_seeds > 1:
+            what = f"Intervals of {comparison.fewest_seeds} seeds are too narrow"
+        return [f"{what}: run at least {comparison.enough_seeds}."]
 
 
-def compare_all(data: ReportData, names: Sequence[str] = ()) -> Verdict:
-    """The comparisons of these names, or the default ones."""
-    results = [compare(data, pair) for pair in pairs(data, names)]
+def compare_all(data: ReportData, compare: Sequence[str] = ()) -> Verdict:
+    """The comparisons of `compare`, or the default ones."""
+    results = [compare_pair(data, pair) for pair in pairs(data, compare)]
     return Verdict(
-        [one for one in results if isinstance(one, Comparison)],
-        [one for one in results if isinstance(one, str)],
-        requested=bool(names),
+        [result for result in results if isinstance(result, Comparison)],
+        [result for result in results if isinstance(result, str)],
+        requested=bool(compare),
     )
 
 
-def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
-    """The pairs to compare: those of these names, like "ib-dqn:4,dqn", or the layer against none.
+def pairs(data: ReportData, compare: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
+    """The pairs to compare: those of `compare`, like "ib-dqn:4,dqn", or the layer against none.
 
-    Without names, every algorithm with the layer is compared with the same without it, and every other with the first
+    Without any, every algorithm with the layer is compared with the same without it, and every other with the first
     that has the same settings in its name, or with the first of all. Where k and another setting were swept, the map
     compares the values of that setting.
     """
-    if names:
-        return [_pair(data, text) for text in names]
+    if compare:
+        return [_pair(data, text) for text in compare]
     mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
     found = [(v, baseline_variant(v, data.variants) or _first_like(v, data.variants)) for v in data.variants[1:]]
     return [(x, y) for x, y in found if not (str(x.name.without_settings) in mapped and _same_learner(x, y))]
@@ -166,7 +168,7 @@ def _same_learner(x: Variant, y: Variant) -> bool:
     return x.name.without_settings.without_layer == y.name.without_settings.without_layer and x.k == y.k
 
 
-def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
+def compare_pair(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
     names, selections = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
@@ -197,8 +199,8 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
 
 def sentence(comparison: Comparison) -> str:
     """IB-DQN(4) scores higher than DQN."""
-    words = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
-    return f"{comparison.x.style.label} {words[comparison.direction]} {comparison.y.style.label}."
+    verbs = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
+    return f"{comparison.x.style.label} {verbs[comparison.direction]} {comparison.y.style.label}."
 
 
 def sentence_with_numbers(comparison: Comparison) -> str:
@@ -209,7 +211,7 @@ def sentence_with_numbers(comparison: Comparison) -> str:
         x, y = map(format_number, comparison.values)
         text += f": {comparison.what} {x} against {y}, a difference of {comparison.difference_text}"
     if improvement.low is not None:  # of single runs it says nothing
-        text += f"; a run of it is the better one with probability {probability_text(improvement)}"
+        text += f"; probability of improvement {probability_text(improvement)}"
     if envs.height > 1:
         up, down = clear_differences(comparison)
         text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
@@ -233,19 +235,19 @@ def _probability(comparison: Comparison) -> float:
     return abs(comparison.improvement.value - 0.5)
 
 
-def _names(some: Sequence[Comparison]) -> str:
+def _names(comparisons: Sequence[Comparison]) -> str:
     """Labels, or the k alone where only they differ."""
-    if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
-        return f"k = {', '.join(k_text(one.x.k) for one in some)}"
-    return shorten_list([one.x.style.label for one in some], 8)
+    if len(comparisons) > 1 and len({comparison.x.algorithm for comparison in comparisons}) == 1:
+        return f"k = {', '.join(k_text(comparison.x.k) for comparison in comparisons)}"
+    return shorten_list([comparison.x.style.label for comparison in comparisons], 8)
 
 
-def _pair_names(some: Sequence[Comparison], between: str) -> str:
+def _pair_names(comparisons: Sequence[Comparison], between: str) -> str:
     """IB-DQN(4) than DQN with step size 0.1: both names, but a setting that both have once."""
     names = []
-    for one in some:
-        x, y = one.x.style.label, one.y.style.label
-        if _shared_settings(one):
+    for comparison in comparisons:
+        x, y = comparison.x.style.label, comparison.y.style.label
+        if _shared_settings(comparison):
             x = x.rpartition(" with ")[0] or x
         names.append(f"{x} {between} {y}")
     return shorten_list(names, 8)

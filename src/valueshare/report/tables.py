@@ -134,7 +134,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
         normal.with_columns(
             published_human_normalized=theirs,
             percent=100 * (pl.col("score") - pl.col("published")) / size,
-            algorithm=pl.Series([labels[who] for who in atari_means.select(VARIANT).iter_rows()]),
+            algorithm=pl.Series([labels[variant] for variant in atari_means.select(VARIANT).iter_rows()]),
         )
         .select(
             "game",

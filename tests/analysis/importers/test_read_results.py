@@ -272,7 +272,7 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "line 2: k is nan, not a finite number >= 0"),
         (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "line 2: k is -1.0, not a finite number >= 0"),
         (HEADER[:-1] + ",step_size\nPong,dqn,0,10,1,big\n", "step_size is 'big', not a number"),
-        (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which are one"),
+        (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which map to the same column"),
         (
             "\n\n" + HEADER + "\nPong,dqn,0,10,1\n\n,,,,\nPong,dqn,0,20,inf\n",
             "line 8: score is inf",

@@ -60,7 +60,7 @@ def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
         # DQN, and IB-DQN with k = 0, which is DQN; or two k that are the same number to six digits
         labels = (style.label, f"{style.label} ({algorithm})", f"{style.label} ({algorithm}, k = {exact(k)})")
         taken = {other.label for other in others}
-        label = next((one for one in labels if one not in taken), labels[-1])
+        label = next((candidate for candidate in labels if candidate not in taken), labels[-1])
         variants.append(Variant(algorithm, k, distinct(style._replace(label=label), algorithm, others)))
     return variants
 

@@ -42,13 +42,14 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
     if data.runs_apart:
         names = rename_learners(data.main, lambda name: name.without_run)
         bases = find_variants(data.main.with_columns(algorithm=names), data.n)
-        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
+        positions = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
         curves = [
-            {**_line(v.style), "of": places[str(v.name.without_run), v.k], "run": run[v.algorithm, v.k]}
+            {**_line(v.style), "of": positions[str(v.name.without_run), v.k], "run": run[v.algorithm, v.k]}
             for v in data.variants
         ]
-        shown = [v for v in bases if any((v.algorithm, v.k) == (str(one.name.without_run), one.k) for one in first)]
+        first_bases = {(str(variant.name.without_run), variant.k) for variant in first}
+        shown = [v for v in bases if (v.algorithm, v.k) in first_bases]
         # Every run has its own colours: those of choices would be none of them.
         choices = [choice | {"colour": ""} for choice in _choices(data, bases, shown)]
         return keys, [*curves, *choices]

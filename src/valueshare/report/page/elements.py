@@ -171,9 +171,9 @@ def shown(value: Any) -> str:
 def svg_size(content: bytes) -> tuple[float, float] | None:
     """Width and height from the viewBox of an SVG, or None."""
     head = content[:2_000].decode("utf-8", "replace")
-    words = head.partition('viewBox="')[2].partition('"')[0].split()
+    numbers = head.partition('viewBox="')[2].partition('"')[0].split()
     try:
-        width, height = float(words[2]), float(words[3])
+        width, height = float(numbers[2]), float(numbers[3])
     except (IndexError, ValueError):
         return None
     return (width, height) if width > 0 and height > 0 else None
@@ -199,7 +199,7 @@ def _attributes(values: Mapping[str, str]) -> str:
 def policy(scripts: Sequence[str], online: bool) -> str:
     """The Content-Security-Policy: no network; no scripts but these, by their checksums."""
     sums = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
+    allowed = " ".join(f"'sha256-{checksum}'" for checksum in sums) or "'none'"
     origin, connect = (" 'self'", "; connect-src 'self'") if online else ("", "")
     return (
         f"default-src 'none'; img-src data:{origin}; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"

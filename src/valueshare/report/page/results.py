@@ -39,11 +39,11 @@ class Live(NamedTuple):
 
 
 def results_page(
-    results: Results, pictures: Sequence[Picture] = (), *, asked: Sequence[str] = (), resamples: int = RESAMPLES
+    results: Results, pictures: Sequence[Picture] = (), *, compare: Sequence[str] = (), resamples: int = RESAMPLES
 ) -> str:
-    """The page of results, as one HTML file that stands alone; `asked` names comparisons, as "ib-dqn:4,dqn"."""
+    """The page of results, as one HTML file that stands alone; `compare` names comparisons, as "ib-dqn:4,dqn"."""
     data = report_data(results, resamples)
-    return data_page(data, compare_all(data, asked), pictures)
+    return data_page(data, compare_all(data, compare), pictures)
 
 
 def data_page(
@@ -59,9 +59,13 @@ def data_page(
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
     videos, video_notes = find_videos(data)
-    each = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
-    each += [*(one.notes for one in compared), *(picture.notes for picture in pictures), curve_notes]
-    all_notes = dict.fromkeys(note for some in each for note in some)
+    note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    note_groups += [
+        *(comparison.notes for comparison in compared),
+        *(picture.notes for picture in pictures),
+        curve_notes,
+    ]
+    all_notes = dict.fromkeys(note for group in note_groups for note in group)
     if data.table.height > data.main.height:
         all_notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     merged = merged_notes(all_notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
@@ -114,7 +118,8 @@ def headline(verdict: Verdict) -> Comparison | None:
     sentences = verdict.sentences
     compared = verdict.comparisons
     return next(
-        (one for one in compared if sentence_with_numbers(one) in sentences[0]), compared[0] if compared else None
+        (comparison for comparison in compared if sentence_with_numbers(comparison) in sentences[0]),
+        compared[0] if compared else None,
     )
 
 
