@@ -65,16 +65,12 @@ def select(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
 
 def group_label(row: Mapping[str, object]) -> str:
     """A group in a few words: ib-dqn k=4."""
-    words = [str(row["algorithm"])] if "algorithm" in row else []
-    others = ((name, value) for name, value in row.items() if name != "algorithm")
-    words += [f"{name}={_shown(name, value)}" for name, value in others]
-    return " ".join(words) or "all runs"
-
-
-def _shown(name: str, value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return k_text(value) if name == "k" else f"{value:g}"
+    parts = [str(row["algorithm"])] if "algorithm" in row else []
+    for name, value in row.items():
+        if name != "algorithm":
+            number = k_text if name == "k" else "{:g}".format
+            parts.append(f"{name}={number(value) if isinstance(value, float) else value}")
+    return " ".join(parts) or "all runs"
 
 
 def selection_name(selection: Selection) -> str:

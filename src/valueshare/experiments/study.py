@@ -76,13 +76,13 @@ def changed_settings(paper: TrainingSettings, settings: TrainingSettings, ignore
     Those in `ignored` are left out: the paper does not state them, or these algorithms do not use them.
     """
     return [
-        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
+        f"{name.replace('_', ' ')} {_setting_text(value)} instead of {_setting_text(getattr(paper, name))}"
         for name, value in settings.to_json().items()
         if name not in ignored and value != getattr(paper, name)
     ]
 
 
-def _shown(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "-".join(str(item) for item in value)
     return f"{value:,}" if type(value) is int else str(value)

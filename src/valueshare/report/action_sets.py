@@ -133,7 +133,7 @@ def sentences(table: pl.DataFrame) -> list[str]:
 
 
 def _label(row: dict[str, Any]) -> str:
-    return series_style(row["algorithm"], row["k"], row["actions"]).label
+    return LearnerName.parse(row["algorithm"]).label(row["k"], row["actions"])
 
 
 def _figure(table: pl.DataFrame) -> Any:

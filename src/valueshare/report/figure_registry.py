@@ -20,10 +20,10 @@ from valueshare.report import figure_requirements as requires
 from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
-from valueshare.report.figures.series import format_steps, seed_count
+from valueshare.report.figures.series import seed_count
 from valueshare.report.figures.style import RED, SeriesStyle, rc_style
 from valueshare.report.folder import FigureResult
-from valueshare.text import either, pluralize
+from valueshare.text import either, format_steps, pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
@@ -55,7 +55,7 @@ def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[FigureResu
     chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(data)]
     drawn = []
     for name in dict.fromkeys(chosen):
-        shown, tuning_notes = _shown(data, FIGURES[name])
+        shown, tuning_notes = _results_shown(data, FIGURES[name])
         figure, caption, notes = FIGURES[name].draw(shown)
         drawn.append(FigureResult(name, figure, caption, (*tuning_notes, *notes)))
     if data.is_synthetic:
@@ -64,7 +64,7 @@ def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[FigureResu
     return drawn
 
 
-def _shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
+def _results_shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
     """What a figure shows: of many learners each k at its best setting, unless that is not enough for it; and notes."""
     if kind.every_setting or len(data.variants) <= MAX_LINES:
         return data, ()

@@ -16,9 +16,9 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
-from valueshare.report.interval import Interval, format_interval, format_number, probability_text
+from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import exact
+from valueshare.text import exact, format_number
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -265,7 +265,7 @@ def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
         raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
     x, y = (_variant(data, name) for name in names)
     if x == y:
-        raise InvalidInput(f"--compare {text}: this is one algorithm; write two")
+        raise InvalidInput(f"--compare {text}: both names are of the same algorithm; write two different ones")
     return x, y
 
 
@@ -278,7 +278,7 @@ def _variant(data: ReportData, text: str) -> Variant:
         matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
     if len(matches) != 1:
         known = ", ".join(f"{v.algorithm}:{'n' if v.k == K_IS_N else exact(v.k)}" for v in data.variants)
-        problem = "is several" if matches else "is not in these results"
+        problem = "matches several algorithms" if matches else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return matches[0]
 

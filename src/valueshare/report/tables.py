@@ -121,7 +121,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """
     atari_means = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
     if atari_means.is_empty():
-        raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
+        raise InvalidInput("there is no Atari game in the table: only Atari scores were published")
     named = atari_means.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
     scores = published().rename({"score": "published"})
     named = named.join(scores, on=["game", *VARIANT], how="left", maintain_order="left")

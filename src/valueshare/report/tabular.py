@@ -15,12 +15,12 @@ from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
 from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
 from valueshare.report.folder import FigureResult, Report
-from valueshare.report.interval import format_number
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
 from valueshare.report.tabular_files import StoredStudy, stored_result
 from valueshare.report.tuned_text import HALVES, INTERVALS
 from valueshare.result_files import SizeLimit
+from valueshare.text import format_number
 
 NORMS = "norms"  # the name of a figure
 MADE_WITH = ("valueshare", "commit", "machine", "libraries")

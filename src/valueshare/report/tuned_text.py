@@ -9,9 +9,9 @@ import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
-from valueshare.report.interval import Interval, format_interval, format_number
+from valueshare.report.interval import Interval, format_interval
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.text import plain_number, plain_numbers, pluralize
+from valueshare.text import format_number, plain_number, plain_numbers, pluralize
 
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 HALVES = (

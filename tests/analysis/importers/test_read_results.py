@@ -169,7 +169,7 @@ def test_the_same_runs_with_another_optimizer(text: Callable[..., Path], tmp_pat
     both = read_results([one, other]).table
     assert both["optimizer"].to_list() == ["adam"] * 4 + ["rmsprop"] * 4
     untold = run_folder(tmp_path / "untold")  # which may be either
-    assert "ib-dqn k=4 env=CartPole-v1 seed=0 step=0 is there twice" in refused(one, untold)
+    assert "ib-dqn k=4 env=CartPole-v1 seed=0 step=0 occurs twice" in refused(one, untold)
 
 
 def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
@@ -487,7 +487,7 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
 
 def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[..., Path]) -> None:
     file = text("steps\tmean\n1\t2\n", "somewhere", "scores.txt")
-    assert f"{file} does not say what it is of" in refused(file)
+    assert f"{file} does not name its algorithm, environment and seed" in refused(file)
     text('{"env": 3, "seed": "x", "agent": ["q"]}', "dqn", "Pong", "4", "args.txt")
     told = text("steps\tmean\n1\t2\n", "dqn", "Pong", "4", "scores.txt")
     assert f"{told}, line 2: seed is 'x', not a whole number" in refused(told)

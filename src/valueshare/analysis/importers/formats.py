@@ -101,7 +101,7 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> ImportedResul
     table = read_table(file, limit)
     _require(table, ("steps", "mean"), file, "PFRL's have steps and mean")
     if table.is_empty():
-        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+        raise InvalidInput(f"{file} holds no records: no evaluation had finished")
     arguments = _json(file.with_name("args.txt"), finite=False) or {}
     arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
     identity: dict[str, Any] = {name: arguments[name] for name in ("env", "seed") if name in arguments}
@@ -129,7 +129,7 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> ImportedResu
     if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
         raise InvalidInput(f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together")
     if not results.size:
-        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+        raise InvalidInput(f"{file} holds no records: no evaluation had finished")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
     return ImportedResults(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
 
@@ -158,7 +158,9 @@ def _from_folders(file: Path) -> dict[str, Any]:
     else:
         algorithm = env = seed = ""
     if not (algorithm.strip("/") and env.strip("/")):
-        raise InvalidInput(f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED")
+        raise InvalidInput(
+            f"{file} does not name its algorithm, environment and seed: put it into a folder ALGORITHM/ENVIRONMENT/SEED"
+        )
     return {"algorithm": algorithm, "env": env, "seed": int(seed)}
 
 

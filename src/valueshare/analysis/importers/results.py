@@ -228,4 +228,4 @@ def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
     same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
-    raise InvalidInput(f"{' and '.join(sources)}: {group_label(evaluation)} is there twice; {way}")
+    raise InvalidInput(f"{' and '.join(sources)}: {group_label(evaluation)} occurs twice; {way}")

@@ -15,8 +15,9 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import format_steps, game
+from valueshare.report.figures.series import game
 from valueshare.report.figures.style import COLUMN, GREY, INK, SeriesStyle, rc_style
+from valueshare.text import format_steps
 
 ROW = 0.122  # inches per game
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper

@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import style
-from valueshare.report.figures.series import format_steps, game
+from valueshare.report.figures.series import game
 from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
+from valueshare.text import format_steps
 
 PANEL = (3.6, 2.6)  # inches: a column of a paper
 BAND = 0.2  # of opacity

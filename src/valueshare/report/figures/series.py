@@ -117,11 +117,3 @@ def seed_count(rows: pl.DataFrame) -> str:
 def game(env: str) -> str:
     """An environment's name as one reads it: ALE/Pong-v5 is Pong."""
     return game_name(env) if has_human_score(env) else env
-
-
-def format_steps(value: float, _: object = None) -> str:
-    """A number of timesteps, short: 250k, 33.75M."""
-    for size, suffix in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{suffix}".replace("-", "−")
-    return f"{value:g}".replace("-", "−")

@@ -12,7 +12,7 @@ from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import diverged, final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import format_steps, game, seed_count
+from valueshare.report.figures.series import game, seed_count
 from valueshare.report.interval import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
@@ -20,7 +20,7 @@ from valueshare.report.page.elements import Cell
 from valueshare.report.page.tables import interval_cell
 from valueshare.report.tables import FINAL
 from valueshare.runs.provenance import DEVIATIONS
-from valueshare.text import pluralize
+from valueshare.text import format_steps, pluralize
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}

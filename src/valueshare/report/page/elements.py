@@ -154,17 +154,17 @@ def embedded(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as text: numbers short, lists in a line, None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        texts = [shown(item) for item in value]
+        texts = [value_text(item) for item in value]
         return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {value_text(item)}" for key, item in value.items())
     return str(value)
 
 
@@ -226,4 +226,4 @@ def _cell(cell: Cell, text: bool) -> str:
     sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
     about = {"class": cell.css_class or ("text" if text else ""), "data-name": cell.label}
     about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
-    return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"
+    return f"<td{_attributes(about)}>{cell.markup or html.escape(value_text(cell.value))}</td>"

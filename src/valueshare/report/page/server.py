@@ -83,4 +83,4 @@ def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, s
         return HTTPStatus.OK, "video/mp4", view.clip.content
     if where == "/favicon.ico":
         return HTTPStatus.NO_CONTENT, "image/x-icon", b""
-    return HTTPStatus.NOT_FOUND, "text/plain", b"there is one page here: /\n"
+    return HTTPStatus.NOT_FOUND, "text/plain", b"not found: the page is at /\n"

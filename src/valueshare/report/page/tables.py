@@ -12,12 +12,12 @@ from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
 from valueshare.report.findings import Comparison, clear_differences, sentence
-from valueshare.report.interval import Interval, format_interval, format_number, probability_text
+from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.report.tables import BOLD, FINAL, beside_published, mean_scores, score_table
-from valueshare.text import plain_number, pluralize
+from valueshare.text import format_number, plain_number, pluralize, with_minus
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
@@ -186,7 +186,7 @@ def _axis(scale: tuple[float, float], label: str) -> str:
     parts = ['<line x1="0" x2="100%" y1="1" y2="1"/>']
     for mark in marks:
         at = _position(mark, scale)
-        text = plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)).replace("-", "−")
+        text = with_minus(plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)))
         parts.append(f'<line x1="{at}" x2="{at}" y1="1" y2="5"/><text x="{at}" y="17">{text}</text>')
     return f'<svg aria-hidden="true">{"".join(parts)}</svg>{html.escape(label)}'
 
