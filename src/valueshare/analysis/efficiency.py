@@ -107,7 +107,7 @@ def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, 
 def _complete(
     table: pl.DataFrame, x: Selection, reference: Selection, column: str
 ) -> tuple[list[Steps], list[Floats], Pair]:
-    """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
+    """Both sides: their steps [T], the values [T, n] of runs that have all steps, and these runs as a pair."""
     run = ["env", "seed"]
     require(table, *run, "step", column)
     rows = [_curve(table, selection, column, (*run, "step")) for selection in (x, reference)]

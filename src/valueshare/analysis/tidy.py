@@ -124,7 +124,7 @@ def group_values(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimat
 
 
 def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
-    """Refuse a table with several rows of one run, and say what tells them apart."""
+    """Refuse a table with duplicate rows for one run, and name the columns in which they differ."""
     keys = list(dict.fromkeys((*by, "env", "seed")))
     again = table.filter(pl.struct(keys).is_duplicated())
     if again.is_empty():

@@ -69,7 +69,7 @@ class TabularStudy:
     step_reward: Annotated[float, in_group("environment")] = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
     action_copies: Annotated[int, in_group("environment")] = 1
-    """Copies of each action; all of them do the same, which the learner does not know."""
+    """Copies of each action, which all have the same effect; the learner does not know which are copies."""
     measure: Annotated[Literal["auto", "episodes", "reward"], in_group("evaluation")] = "auto"
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 

@@ -65,7 +65,7 @@ def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[FigureResu
 
 
 def _results_shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
-    """What a figure shows: of many learners each k at its best setting, unless that is not enough for it; and notes."""
+    """The results that a figure is drawn from, and notes: each k at its best setting, unless it needs all settings."""
     if kind.every_setting or len(data.variants) <= MAX_LINES:
         return data, ()
     tuned, notes = swept_settings.at_best_setting(data)

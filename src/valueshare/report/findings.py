@@ -270,7 +270,7 @@ def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
 
 
 def _variant(data: ReportData, text: str) -> Variant:
-    """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one. dqn is ib-dqn:0."""
+    """The variant of a name, ib-dqn:4, or of a label, IB-DQN(4). k may be omitted if there is one; dqn is ib-dqn:0."""
     algorithm, _, k = text.partition(":")
     matches = [v for v in data.variants if v.style.label == text]
     matches = matches or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]

@@ -145,7 +145,7 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
 
 
 def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
-    """The legend: only what is there."""
+    """The entries of the legend, for the marks that the maps have."""
     names = dict.fromkeys(grid_map.settings[0].replace("_", " ") for grid_map in maps if grid_map.cells["best"].any())
     handles: list[Artist] = []
     if names:

@@ -97,7 +97,7 @@ def data_page(
 
 
 def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
-    """The result in sentences, AUC in words where it is first; those on swept settings warn of few seeds themselves."""
+    """The result in sentences, AUC explained at its first use; those on swept settings warn of few seeds themselves."""
     chosen = find_tuned(data)
     warning = [] if chosen else verdict.few_seeds
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
@@ -114,7 +114,7 @@ def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
 
 
 def headline(verdict: Verdict) -> Comparison | None:
-    """The comparison that the first sentence is about; the first one if it is about none of them."""
+    """The comparison in the first sentence; if it has none, the first comparison."""
     sentences = verdict.sentences
     compared = verdict.comparisons
     return next(

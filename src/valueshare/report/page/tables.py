@@ -180,7 +180,7 @@ def _forest(shown: Interval, middle: float, scale: tuple[float, float], name: st
 
 
 def _axis(scale: tuple[float, float], label: str) -> str:
-    """The axis below the intervals: round numbers, and what they are."""
+    """The axis below the intervals: ticks with round numbers, and its label."""
     low, high = scale
     marks = [mark for mark in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= mark <= high]
     parts = ['<line x1="0" x2="100%" y1="1" y2="1"/>']
