@@ -35,6 +35,9 @@ def test_parts_of_names() -> None:
     assert str(name.without_layer) == "iqn step_size=0.1 run=first"
     assert str(name.without_settings) == "ib-iqn run=first"
     assert str(name.without_run) == "ib-iqn step_size=0.1"
+    assert name.details == ["step size 0.1", "run first"]
+    assert name.without_settings.details == ["run first"]  # in captions of figures of one run
+    assert not LearnerName("ib-iqn").details
 
 
 def test_columns_are_added_to_names_where_they_are_known() -> None:

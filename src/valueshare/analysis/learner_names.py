@@ -51,14 +51,15 @@ class LearnerName(NamedTuple):
         return self.algorithm in ALGORITHM_INFO and ALGORITHM_INFO[self.algorithm].is_quantile
 
     @property
-    def settings_text(self) -> str:
-        """step size 0.1 and beta 0.5."""
-        return " and ".join(self.settings).replace("_", " ").replace("=", " ")
+    def details(self) -> list[str]:
+        """The settings and the run in words: step size 0.1 and beta 0.5; run first."""
+        settings = " and ".join(self.settings).replace("_", " ").replace("=", " ")
+        return [*([settings] if settings else []), *([f"run {self.run}"] if self.run else [])]
 
     def label(self, k: float | None = 0.0, n: int | None = None) -> str:
         """IB-DQN(4) with step size 0.1, run first."""
-        settings = f" with {self.settings_text}" if self.settings else ""
-        return algorithm_label(self.algorithm, k, n) + settings + (f", run {self.run}" if self.run else "")
+        learner = algorithm_label(self.algorithm, k, n) + (" with" if self.settings else "," if self.run else "")
+        return " ".join([learner, *([", ".join(self.details)] if self.details else [])])
 
 
 def rename_learners(table: pl.DataFrame, change: Callable[[LearnerName], LearnerName]) -> pl.Series:

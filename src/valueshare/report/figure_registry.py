@@ -238,9 +238,9 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 
 def _sweep_name(data: ReportData) -> str:
-    """The environment of the sweep over k, and its other setting where there are several: one is shown."""
+    """The environment of the sweep over k, and its other settings and run where there are several: one is shown."""
     name = LearnerName.parse(data.swept)
-    return ", ".join([data.envs[0], *([name.settings_text] if name.settings else [])])
+    return ", ".join([data.envs[0], *name.details])
 
 
 def _counted(rows: pl.DataFrame) -> str:
