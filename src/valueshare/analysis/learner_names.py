@@ -58,8 +58,10 @@ class LearnerName(NamedTuple):
 
     def label(self, k: float | None = 0.0, n: int | None = None) -> str:
         """IB-DQN(4) with step size 0.1, run first."""
-        learner = algorithm_label(self.algorithm, k, n) + (" with" if self.settings else "," if self.run else "")
-        return " ".join([learner, *([", ".join(self.details)] if self.details else [])])
+        text = algorithm_label(self.algorithm, k, n)
+        if self.details:
+            text += (" with " if self.settings else ", ") + ", ".join(self.details)
+        return text
 
 
 def rename_learners(table: pl.DataFrame, change: Callable[[LearnerName], LearnerName]) -> pl.Series:
