@@ -54,7 +54,7 @@ def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
         (pair,) = pairs(found, [asked])
         assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
     known = "write one of ib-dqn:1234567, ib-dqn:1234568"
-    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
+    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "matches several")):
         with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
             pairs(found, [f"{asked},ib-dqn:1234567"])
 

@@ -1,7 +1,7 @@
 """The LunarLander studies as data: IB-DQN against k, against k and the step size, and with more and more actions.
 
 For more actions, LunarLander's two continuous engines are in bins: the task stays the same and the number of actions
-grows. The gridworld with copies of its actions is in `studies.py`.
+grows. The gridworld with copies of its actions is in `tabular_designs.py`.
 """
 
 from typing import Any, Literal
