@@ -148,8 +148,8 @@ def main() -> None:
             name = (
                 f"valueshare, {options.agents} agents in {'1 process' if count == 1 else f'{count} processes'}, {how}"
             )
-            each = [str(options.agents // count), str(options.seconds), how, str(CORES // count)]
-            commands[name] = [[sys.executable, str(POPULATION), *each]] * count
+            arguments = [str(options.agents // count), str(options.seconds), how, str(CORES // count)]
+            commands[name] = [[sys.executable, str(POPULATION), *arguments]] * count
     rates: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(options.rounds):
         for name, processes in commands.items():

@@ -81,8 +81,8 @@ def shifted(layer: Convolution, image: Tensor) -> Tensor:
     down, across = (size - m + 1 for size in grid.shape[-3:-1])
     columns = patch_weights(layer.weight, layer.stride) * layer.scale
     outputs = columns.shape[-1]
-    places = columns.reshape(m * m, -1, outputs).transpose(0, 1).reshape(-1, m * m * outputs)
-    products = (grid.flatten(0, -2).to(columns.dtype) @ places).reshape(*grid.shape[:-1], m, m, outputs)
+    shifted_columns = columns.reshape(m * m, -1, outputs).transpose(0, 1).reshape(-1, m * m * outputs)
+    products = (grid.flatten(0, -2).to(columns.dtype) @ shifted_columns).reshape(*grid.shape[:-1], m, m, outputs)
     total: Tensor = layer.bias
     for i in range(m):
         for j in range(m):

@@ -58,8 +58,8 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
         for spec in plan.populations.values():
             rate = options.iqn_rate if "iqn" in name else options.rate
             agents, settings = spec.agents.height, spec.settings
-            each = settings.steps + evaluation_steps(settings)
-            steps = each * max(agents, CORES)  # a step takes as long with fewer
+            agent_steps = settings.steps + evaluation_steps(settings)
+            steps = agent_steps * max(agents, CORES)  # a step takes as long with fewer
             slower = 1 + options.spread * (2 * (len(found) * STEP % 1) - 1)
             found[f"{name}/{spec.name}"] = steps / rate * slower + options.start_seconds
     return found

@@ -30,9 +30,9 @@ from valueshare.benchmarks import population
 from valueshare.benchmarks.output import versions_line
 from valueshare.errors import InvalidInput, first_line
 from valueshare.files import write_json
+from valueshare.population.devices import checked_device
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.presets import Preset, lunarlander_paper
-from valueshare.population.train import checked_device
 from valueshare.report.figures.style import GREY, ORDER, rc_style
 from valueshare.text import pluralize
 
@@ -233,9 +233,9 @@ def named(size: Size) -> str:
 def shown(row: Row) -> str:
     ms = row["ms"]
     parts = ", ".join(f"{part} {ms[part]:.3f}" for part in DRAWN)
-    each = 1e3 * ms["whole loop"] / row["agents"]
+    microseconds = 1e3 * ms["whole loop"] / row["agents"]
     size = named(Size(row["agents"], row["width"], row["batch"]))
-    return f"{size}: {each:,.2f} µs per agent-step; ms per step: {parts}; took {row['seconds']} s"
+    return f"{size}: {microseconds:,.2f} µs per agent-step; ms per step: {parts}; took {row['seconds']} s"
 
 
 if __name__ == "__main__":

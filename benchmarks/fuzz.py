@@ -247,7 +247,7 @@ def faults_of(ended: Ended) -> list[str]:
     if ended.code == 2 and len(errors) != 1:
         faults.append(f"{len(errors)} lines of error: {ended.err[-1_500:]!r}")
     said = ended.out + ended.err
-    if raw := {one for one in said if not one.isprintable() or INVISIBLE.match(one)} - set("\n\xa0"):
+    if raw := {char for char in said if not char.isprintable() or INVISIBLE.match(char)} - set("\n\xa0"):
         faults.append(f"control characters {sorted(raw)} in the output")
     for word in (
         "Traceback (most recent",
@@ -263,9 +263,9 @@ def faults_of(ended: Ended) -> list[str]:
 def cpu_seconds(pid: int) -> float:
     """Time on a core of a command and of all that it started."""
     total = 0
-    for each in {pid, *session(pid)}:
+    for process in {pid, *session(pid)}:
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
     return total / 100
 

@@ -99,8 +99,8 @@ def options(command: str) -> list[Option]:
     for word in command.split():
         app = app[word]
     arguments = app.assemble_argument_collection()
-    named = [one for one in arguments if one.name.startswith("--") and not one.children]
-    return [_option(one.name[2:], one.hint) for one in named if one.name[2:] not in LEFT_OUT]
+    named = [argument for argument in arguments if argument.name.startswith("--") and not argument.children]
+    return [_option(argument.name[2:], argument.hint) for argument in named if argument.name[2:] not in LEFT_OUT]
 
 
 def _option(name: str, hint: Any) -> Option:
@@ -145,8 +145,8 @@ def _change(rng: random.Random, words: list[str], own: list[Option], first: int)
         at = rng.randrange(first, len(words))
         words[at:at] = words[at : at + rng.randint(1, 3)]  # again
     elif kind < 0.9 and len(words) > first + 1:
-        one, two = rng.sample(range(first, len(words)), 2)
-        words[one], words[two] = words[two], words[one]
+        i, j = rng.sample(range(first, len(words)), 2)
+        words[i], words[j] = words[j], words[i]
     elif kind < 0.95 and len(words) > first:
         at = rng.randrange(first, len(words))
         word = words[at]

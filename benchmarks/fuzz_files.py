@@ -55,7 +55,7 @@ def damage(rng: random.Random, folder: Path, outside: Path) -> tuple[str, str]:
         (2, lambda: _replace(rng, path, outside)),
         (6 if is_json else 0, lambda: _change_json(rng, path)),
     ]
-    change = rng.choices([one for _, one in choices], [weight for weight, _ in choices])[0]
+    change = rng.choices([change for _, change in choices], [weight for weight, _ in choices])[0]
     return name, change()
 
 
@@ -96,11 +96,11 @@ def _append(rng: random.Random, path: Path) -> str:
 
 def _swap(rng: random.Random, path: Path, files: list[Path], folder: Path) -> str:
     near = [other for other in files if other.suffix == path.suffix and other != path]
-    other = rng.choice(near or [one for one in files if one != path])
-    one, two = path.read_bytes(), other.read_bytes()
-    path.write_bytes(two)
+    other = rng.choice(near or [file for file in files if file != path])
+    content, other_content = path.read_bytes(), other.read_bytes()
+    path.write_bytes(other_content)
     if both := rng.random() < 0.5:
-        other.write_bytes(one)
+        other.write_bytes(content)
     return f"{'exchanged with' if both else 'replaced by a copy of'} {other.relative_to(folder)}"
 
 
@@ -120,10 +120,10 @@ def _replace(rng: random.Random, path: Path, outside: Path) -> str:
     elif kind == "fifo":
         os.mkfifo(path)
     elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as one:
-            here = os.open(path.parent, os.O_RDONLY)
-            one.bind(f"/proc/self/fd/{here}/{path.name}")  # a path of any length
-            os.close(here)
+        with socket.socket(socket.AF_UNIX) as listener:
+            directory = os.open(path.parent, os.O_RDONLY)
+            listener.bind(f"/proc/self/fd/{directory}/{path.name}")  # a path of any length
+            os.close(directory)
     elif kind == "device":
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
     else:

@@ -27,11 +27,11 @@ from rich.table import Table
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.act import act
 from valueshare.population.agents import agent_table
+from valueshare.population.devices import training_on
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.learn import learn
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, initial_state, make_population
-from valueshare.population.train import on_device
 from valueshare.replay.transitions import SAMPLING_LAG
 
 REPLAY = 4_000  # transitions an agent: enough that no cache holds them
@@ -73,7 +73,7 @@ def main() -> None:
     device = torch.device(options.device)
     console.print(f"torch {torch.__version__}, {device_name(device)}", highlight=False)
     results: list[dict[str, Any]] = []
-    with on_device(device, tf32=True):
+    with training_on(device, tf32=True):
         if device.type == "cuda":
             print_products(console, options, device)
         for name in options.rows:
@@ -265,8 +265,8 @@ def print_kernels(step: Callable[[], None], ms: float) -> None:
     busy = sum(e.self_device_time_total for e in averages) / count
     print(f"  {ms:.3f} ms per step, {busy / 1e3:.3f} of it in {len(averages)} kinds of kernels:")
     for event in averages[:14]:
-        each = event.self_device_time_total / count
-        print(f"  {each:8.1f} us  {event.count // count:4d} x  {event.key[:110]}")
+        microseconds = event.self_device_time_total / count
+        print(f"  {microseconds:8.1f} us  {event.count // count:4d} x  {event.key[:110]}")
 
 
 def table_of(results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device) -> Table:

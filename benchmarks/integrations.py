@@ -181,15 +181,15 @@ def table(scores: pl.DataFrame, versions: dict[str, str]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name in scores["library"].unique(maintain_order=True):
-        one = scores.filter(library=name)
+        own_scores = scores.filter(library=name)
         cells = []
-        for part in (one.filter(step=one["step"].max()), one):
+        for part in (own_scores.filter(step=own_scores["step"].max()), own_scores):
             for k in KS:
                 seeds = part.filter(k=k).group_by("seed").agg(pl.col("score").mean())["score"].to_numpy()
                 cells.append(f"{seeds.mean():.0f} ({seeds.min():.0f} to {seeds.max():.0f})")
         library = LIBRARIES[name]
         version = f"{'PyTorch ' if library.package == 'torch' else ''}{versions.get(name, '')}".strip()
-        lines.append(f"| {library.name} {version} | {one['seed'].n_unique()} | {' | '.join(cells)} |")
+        lines.append(f"| {library.name} {version} | {own_scores['seed'].n_unique()} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

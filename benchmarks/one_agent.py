@@ -29,9 +29,9 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json
 from valueshare.population.agents import agent_table
+from valueshare.population.devices import checked_device, release_memory, training_on
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
-from valueshare.population.train import checked_device, on_device, release_memory
 
 STRETCH = 1_000  # steps between looks at the clock
 WARM_UP = peer.LEARNING_STARTS + STRETCH
@@ -82,7 +82,7 @@ def main() -> None:
     versions = versions_line(options.device)
     print(versions, flush=True)
     rows: list[dict[str, Any]] = []
-    with on_device(device, tf32=False):
+    with training_on(device, tf32=False):
         for update_interval in options.update_intervals:
             for backend in options.backends:
                 for row in measured(backend, update_interval, device, options):

@@ -24,10 +24,10 @@ from valueshare.benchmarks.training_loop import (
     reset,
 )
 from valueshare.population.agents import agent_table
+from valueshare.population.devices import checked_device, training_on
 from valueshare.population.engine import make_engine
 from valueshare.population.presets import atari
 from valueshare.population.state import initial_state
-from valueshare.population.train import checked_device, on_device
 
 EMULATORS = "bare emulators"
 
@@ -41,7 +41,7 @@ def main() -> None:
     agents = agent_table(
         "ALE/Pong-v5", options.algorithm, seeds=range(options.agents), k=0.0, agent_settings=agent_settings
     )
-    with on_device(device, tf32=True), ExitStack() as closing:
+    with training_on(device, tf32=True), ExitStack() as closing:
         bare = closing.enter_context(bare_emulators(agents, settings, None))
         loops: dict[str, TrainingLoop] = {}
         for groups in options.groups:

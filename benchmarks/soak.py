@@ -252,15 +252,15 @@ def soak(
 ) -> tuple[dict[str, Counts], int]:
     began, faults = time.monotonic(), 0
     alone: dict[str, dict[str, str]] = {}
-    totals: dict[str, Counts] = {one.name: collections.Counter() for one in chosen}
+    totals: dict[str, Counts] = {scenario.name: collections.Counter() for scenario in chosen}
     wanted = shares(options.kills, chosen)
     rng = random.Random(options.seed)
     while time.monotonic() - began < 60 * options.minutes:
         # The scenario that is furthest behind its share goes next.
-        behind = [one for one in chosen if totals[one.name]["kills"] < wanted[one.name]]
+        behind = [scenario for scenario in chosen if totals[scenario.name]["kills"] < wanted[scenario.name]]
         if not behind:
             break
-        scenario = min(behind, key=lambda one: totals[one.name]["kills"] / wanted[one.name])
+        scenario = min(behind, key=lambda scenario: totals[scenario.name]["kills"] / wanted[scenario.name])
         cluster = ray if scenario.name == "ray" else None
         if scenario.name not in alone:
             address = cluster.address if cluster else None

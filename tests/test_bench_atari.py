@@ -100,13 +100,13 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
 def test_rows_come_as_they_are_known_with_their_ratios(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asynchronous: bool
 ) -> None:
-    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: asynchronous)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: asynchronous)
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
     output = Output("atari", "agent-steps")
     bench = AtariBench(
         agents=2,
         replay_capacity=200,
-        loops=("serial", "delayed-halves"),
+        loops=("serial", "delayed-groups-2"),
         raw_seconds=0.05,
         part_seconds=0.01,
         loop_seconds=0.01,
@@ -120,10 +120,10 @@ def test_rows_come_as_they_are_known_with_their_ratios(
         "acting alone",
         "storing alone",
         "loop",
-        "loop, delayed actor, two halves",
+        "loop, delayed actor, 2 groups",
     ]
     assert rows["one plain agent"].ms == 20.0  # 50 steps a second
-    for name in ("loop", "loop, delayed actor, two halves"):
+    for name in ("loop", "loop, delayed actor, 2 groups"):
         row = rows[name]
         assert row.rate is not None
         assert row.rate == pytest.approx(2 * 1e3 / row.ms)  # two agents
@@ -148,7 +148,7 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: True)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("delayed",), **alone)  # type: ignore[arg-type]
     assert parts_of(bench) == ["loop, delayed actor"]
@@ -194,7 +194,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
     [
         (["--env", "Braekout"], "did you mean Breakout"),
         (["--agents", "0"], "--agents 0: "),
-        (["--agents", "1"], "halves needs 2 agents"),
+        (["--agents", "1"], "groups-2 needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--raw-seconds", "-1"], "--raw-seconds -1"),
         (
@@ -218,7 +218,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
-    with pytest.raises(InvalidInput, match=r"16 agents need .*: 5 would fit"):
+    with pytest.raises(InvalidInput, match=r"16 agents require .*: 5 would fit"):
         parts_of(AtariBench())
 
 
@@ -237,7 +237,7 @@ def test_a_table_that_does_not_fit_is_not_made(
         cli.main(["bench", "atari", "--device", "cpu", "--agents", "1000000000"])
     err = capsys.readouterr().err
     assert (exit_.value.code, err.count("\n")) == (2, 1), err
-    assert "valueshare: 1,000,000,000 agents need " in err
+    assert "valueshare: 1,000,000,000 agents require " in err
     assert made == [1]
 
 

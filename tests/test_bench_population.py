@@ -131,7 +131,7 @@ def test_bad_input_is_one_line() -> None:
     with pytest.raises(InvalidInput, match="write one of generic, lunarlander-paper, CartPole-v1"):
         preset_named("chess")
     if not torch.cuda.is_available():
-        with pytest.raises(InvalidInput, match="no such CUDA device"):
+        with pytest.raises(InvalidInput, match="CUDA device not available"):
             measure(1, small(), device="cuda")
 
 
@@ -140,7 +140,7 @@ def test_more_agents_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2 * 10**9)
     with pytest.raises(InvalidInput, match="would fit; write fewer agents") as caught:
         measure(10**15, small(), env="CartPole-v1")
-    fit = int(str(caught.value).split("free: ")[1].split(" would")[0].replace(",", ""))
+    fit = int(str(caught.value).split("available: ")[1].split(" would")[0].replace(",", ""))
     preset, cpu = small(), torch.device("cpu")
     _check_memory(fit, preset, "CartPole-v1", cpu)
     with pytest.raises(InvalidInput, match=f": {fit:,} would fit"):

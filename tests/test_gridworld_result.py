@@ -18,7 +18,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from valueshare import InvalidInput, gridworld, sweep
-from valueshare.benchmarks.plain_learner import completed_episodes
+from valueshare.benchmarks.numpy_learner import completed_episodes
 from valueshare.cli import main
 from valueshare.experiments.tabular import TabularResult, summarize, sweep_studies
 from valueshare.experiments.tabular_designs import TabularStudy, gridworld_studies, step_size_grid
@@ -290,7 +290,7 @@ def test_a_k_that_diverges_leaves_the_others_be() -> None:
 
 
 @pytest.mark.parametrize(("k", "step_size"), [pytest.param(0.0, 0.3, marks=pytest.mark.slow), (3.2, 0.1)])
-def test_a_plain_learner_has_the_same_statistics(k: float, step_size: float) -> None:
+def test_a_numpy_learner_has_the_same_statistics(k: float, step_size: float) -> None:
     """Mean episodes within 1,500 steps of 40 plain runs and of 400 compiled ones."""
     plain = np.array([completed_episodes(k, step_size, seed, 1_500, -1.0) for seed in range(40)])
     mdp = gridworld(step_reward=-1.0)

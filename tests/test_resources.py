@@ -11,7 +11,6 @@ from torch import nn
 
 import valueshare
 from valueshare import resources, starting
-from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_launch
@@ -26,6 +25,7 @@ from valueshare.runs.workers import local
 from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.runs.workers.ray import RayLauncher
+from valueshare.schema import Backend
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -104,7 +104,7 @@ def test_populations_are_split_for_the_workers(monkeypatch: pytest.MonkeyPatch) 
     again = prepare_launch(plan, ExecutionOptions(), None, resuming=True, try_compile=False)  # one population stays one
     assert (again.resources.workers.value, len(again.plan.populations)) == (1, 1)
     # Room for two processes, not for four.
-    each = memory.process_bytes(memory.need(made.plan.populations["population-0-0"]))
+    each = memory.process_bytes(memory.estimate(made.plan.populations["population-0-0"]), torch.device("cpu"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(3 * each / memory.USABLE))
     made = prepared(plan)
     assert made.resources.workers == (2, "more do not fit into memory")
@@ -222,7 +222,7 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     assert named("Breakout-MinAtar", threads=1_000_000) == f", {most}"
     with pytest.raises(InvalidInput, match="threads"):
         named("Breakout-MinAtar", threads="two")
-    monkeypatch.setattr(resources, "prefers_processes_for", lambda *_: True)  # 16 threads: 4 groups of 4
+    monkeypatch.setattr(resources, "prefers_processes", lambda *_: True)  # 16 threads: 4 groups of 4
     monkeypatch.setattr(resources, "available_cores", lambda: 16)
     monkeypatch.setattr(local, "available_cores", lambda: 16)
     words = "up to 16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
@@ -261,7 +261,7 @@ def test_a_run_keeps_its_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> N
     assert resumed(1) == (1, "as stored")
     assert resumed(2, workers=3) == (3, "given")
     assert resumed(2, workers=9) == (4, "9 given, one per population at most")
-    each = memory.process_bytes(memory.need(plan.populations["population-0-0"]))
+    each = memory.process_bytes(memory.estimate(plan.populations["population-0-0"]), torch.device("cpu"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(1.5 * each / memory.USABLE))
     assert resumed(2) == (1, "more do not fit into memory")
 

@@ -28,7 +28,8 @@ from valueshare.expansion import (
 )
 
 if TYPE_CHECKING:
-    from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+    from valueshare.nn.append import append_mean_expansion
+    from valueshare.nn.expansion import MeanExpansion
     from valueshare.runs.launcher_options import LauncherOptions
     from valueshare.runs.run import open_run
     from valueshare.tabular.mdp import FiniteMDP, gridworld
@@ -65,7 +66,7 @@ __all__ = [
 # Imported on first use, so that `import valueshare` stays light: no PyTorch, Numba or polars.
 _LATE = {
     "MeanExpansion": "valueshare.nn.expansion",
-    "append_mean_expansion": "valueshare.nn.expansion",
+    "append_mean_expansion": "valueshare.nn.append",
     "FiniteMDP": "valueshare.tabular.mdp",
     "gridworld": "valueshare.tabular.mdp",
     "optimal_values": "valueshare.tabular.planning",

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 
 from valueshare.cores import available_cores
+from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, first_line
 from valueshare.population.compilation import check_compiler, compiler_problem
-from valueshare.population.engine import asynchronous_groups, prefers_processes_for
+from valueshare.population.devices import checked_device
+from valueshare.population.engine import asynchronous_groups, prefers_processes
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
-from valueshare.population.train import checked_device
 from valueshare.runs.execution import ExecutionOptions, Launcher, check_counts
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import AUTO, Plan
@@ -43,7 +44,6 @@ class Speedup(NamedTuple):
 SPEEDUPS = {"cpu": Speedup(100.0, 0.0, 0.063e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
-THREADED_BACKENDS = ("ale", "envpool", "numba")  # whose environments are stepped by threads
 TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
@@ -205,7 +205,7 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
     words = []
-    if threaded := [spec for spec in specs if spec.backend in THREADED_BACKENDS]:
+    if threaded := [spec for spec in specs if BACKENDS[spec.backend].is_threaded]:
         each = " per process" if workers > 1 else ""
         most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
         count, reason = threads, "given" if execution.threads else pluralize(cores, "core")
@@ -216,7 +216,7 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     if execution.groups is not None:
         count = min(execution.groups, largest)
         reason = "given" if count == execution.groups else f"{execution.groups} given, one per agent at most"
-    elif any(prefers_processes_for(spec.backend, spec.settings.replay_device, device) for spec in specs):
+    elif any(prefers_processes(spec.backend, spec.settings.replay_device, device) for spec in specs):
         count = asynchronous_groups(largest, threads)
         reason = "emulators in processes, one per group"
     else:
@@ -256,6 +256,6 @@ def _hints(plan: Plan) -> list[str]:
     hints, settings = [], plan.settings.values()
     if torch.cuda.get_device_capability(plan.device)[0] >= TF32_CAPABILITY and not all(s.tf32 for s in settings):
         hints.append("--tf32 makes matrix products faster on this GPU; results differ by rounding of about 1e-3")
-    if any(plan.backends[env] == "ale" and not s.delayed_actor for env, s in plan.settings.items()):
+    if any(BACKENDS[plan.backends[env]].is_slow and not s.delayed_actor for env, s in plan.settings.items()):
         hints.append("--delayed-actor lets agents act while they learn, with weights from before the last update")
     return [f"hint: {'; '.join(hints)}"] if hints else []

@@ -20,6 +20,7 @@ CONFIG = "config.json"
 FORMAT = 4  # run-folder format; others, which had other names for settings and tensors, are refused
 MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
+Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]  # as in `envs/backends.py`
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 # As Gymnasium registers them, with the module before a colon that it imports; ours have -bins7x7 behind them.
 ENV_NAME = r"\A[\w.:/-]{1,200}\Z"
@@ -51,7 +52,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: Literal["training"]
     valueshare: Version
     settings: dict[EnvName, dict[str, Any]]  # by environment
-    backends: dict[EnvName, Literal["ale", "envpool", "gymnasium", "numba", "jax"]]  # by environment
+    backends: dict[EnvName, Backend]  # by environment
     device: Device
     compile: bool
     network: FunctionName | None

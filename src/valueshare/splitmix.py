@@ -43,7 +43,7 @@ def uniform(key: Bits, step: int) -> float:
 
 
 @njit(inline="always")
-def below(half: Bits, count: int) -> int:
+def randint(half: Bits, count: int) -> int:
     """An integer in [0, count) from 32 random bits; its bias is at most count / 2^32."""
     return np.int64((half * U64(count)) >> S32)  # type: ignore[return-value]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from valueshare.envs import announce_imports
 from valueshare.errors import InvalidInput
+from valueshare.population.devices import checked_device
 from valueshare.population.memory import DoesNotFit
-from valueshare.population.train import checked_device
 from valueshare.resources import LaunchPlan, cluster_for, prepare_launch
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from valueshare.envs.base import Backend
 from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import settings_in_signature
@@ -20,6 +19,7 @@ from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.locations import Location, resolve_location
+from valueshare.schema import Backend
 from valueshare.starting import extend_run, resume_run, shard_location, start
 
 

@@ -20,9 +20,10 @@ from valueshare.envs import (
     make_environments,
 )
 from valueshare.envs.atari import AtariEnvironments, _share
-from valueshare.envs.base import Backend, as_keys
+from valueshare.envs.base import as_keys
 from valueshare.envs.emulators import emulator_seeds, indices
 from valueshare.errors import InvalidInput
+from valueshare.schema import Backend
 
 
 def test_spec_of_a_game() -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import gymnasium
 import numpy as np
@@ -11,13 +12,19 @@ import pytest
 from numpy.typing import NDArray
 
 from valueshare.envs import environment_spec, make_environments
-from valueshare.envs.base import Backend, as_keys, mix_to_int32, spec_from_spaces
+from valueshare.envs.backends import BACKENDS
+from valueshare.envs.base import as_keys, mix_to_int32, spec_from_spaces
 from valueshare.errors import InvalidInput
+from valueshare.schema import Backend
 
 
 def test_importing_does_not_load_envpool() -> None:
     code = "import sys, valueshare.envs; sys.exit('envpool' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_backend_has_an_entry() -> None:
+    assert set(BACKENDS) == set(get_args(Backend))
 
 
 def test_envpool_where_it_has_the_id() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from valueshare.envs import environment_spec, make_environments
-from valueshare.envs.base import Backend, StepResult
+from valueshare.envs.base import StepResult
 from valueshare.envs.minatar import minatar_names, rows
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
@@ -20,6 +20,7 @@ from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import state_dict
 from valueshare.population.train import train_population
+from valueshare.schema import Backend
 
 GAMES = tuple(minatar_names())
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from valueshare.envs.base import Backend, Environments
+from valueshare.envs.base import Environments
 from valueshare.envs.minatar import DOWN, NOTHING, UP
 from valueshare.envs.minatar import environments as compiled
 from valueshare.envs.minatar.environments import MinAtarEnvironments
+from valueshare.schema import Backend
 
 STEPS = 300
 GAMES = {

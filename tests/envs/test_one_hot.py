@@ -114,7 +114,7 @@ def test_memory_counts_a_byte_per_state() -> None:
     table = agent_table("FrozenLake-v1", "dqn", seeds=[0])
     settings = TrainingSettings(hidden=(8,), replay_capacity=80_000, batch_size=1, checkpoint_interval=100)
     small, large = (
-        memory.need(PopulationSpec("p", table.with_columns(env=pl.lit(env)), settings, "gymnasium"))
+        memory.estimate(PopulationSpec("p", table.with_columns(env=pl.lit(env)), settings, "gymnasium"))
         for env in ("FrozenLake-v1", "FrozenLake8x8-v1")
     )
     rows = 80_000 + 10_000 + 4 + 32  # an eighth more for final observations, and spare ones

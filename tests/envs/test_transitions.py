@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from valueshare.envs import Environments, StepResult, make_environments
-from valueshare.envs.base import Backend, mix_to_int32
+from valueshare.envs.base import mix_to_int32
 from valueshare.envs.envpool import _envpool
+from valueshare.schema import Backend
 
 envpool = _envpool()  # imported directly, it would leave the tests after this one a Matplotlib folder in /tmp
 

@@ -49,9 +49,9 @@ def test_uniform_takes_the_top_24_bits_and_integers_the_top_32() -> None:
 def test_a_counter_may_be_a_number_a_tensor_or_one_an_agent() -> None:
     once = bits(KEYS, 9, 4)
     assert torch.equal(once, bits(KEYS, torch.tensor(9), 4))
-    each = bits(KEYS, torch.tensor([9, 8, 9, 9, 9]), 4)
-    assert torch.equal(once[0], each[0])
-    assert not torch.equal(once[1], each[1])
+    per_agent = bits(KEYS, torch.tensor([9, 8, 9, 9, 9]), 4)
+    assert torch.equal(once[0], per_agent[0])
+    assert not torch.equal(once[1], per_agent[1])
 
 
 def test_integers_stay_below_their_own_bound() -> None:

@@ -264,10 +264,10 @@ def test_a_torso_without_layers_is_the_observation() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> None:
-    one, same, other = (network_of(algorithm, VECTOR, seed=s).state_dict() for s in (1, 1, 2))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    weights = [name for name in one if name.endswith("weight")]
-    assert not any(torch.equal(one[name], other[name]) for name in weights)
+    first, same, other = (network_of(algorithm, VECTOR, seed=s).state_dict() for s in (1, 1, 2))
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    weights = [name for name in first if name.endswith("weight")]
+    assert not any(torch.equal(first[name], other[name]) for name in weights)
 
 
 def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:

@@ -17,12 +17,13 @@ from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy, prefetched_exploration
 from valueshare.population.agents import agent_table
+from valueshare.population.devices import training_on
 from valueshare.population.evaluate import Scores
 from valueshare.population.learn import gradients_and_losses, learn, record_value_metrics, sample
 from valueshare.population.phase import _records
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import VALUE_METRICS, Population, State, initial_state, make_population
-from valueshare.population.train import on_device, train_population
+from valueshare.population.train import train_population
 from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
@@ -242,13 +243,13 @@ def test_a_cuda_device_is_current_and_precision_is_put_back(
     monkeypatch.setattr(torch.cuda, "device", device)
     before = switches()
     for tf32, inside in ((True, ("high", True)), (False, ("highest", False))):
-        with suppress(KeyboardInterrupt), on_device(torch.device("cuda:1"), tf32=tf32):
+        with suppress(KeyboardInterrupt), training_on(torch.device("cuda:1"), tf32=tf32):
             assert current == [torch.device("cuda:1")]
             assert switches() == inside
             raise KeyboardInterrupt
         assert switches() == before
         assert current == []
-    with on_device(torch.device("cpu"), tf32=True):
+    with training_on(torch.device("cpu"), tf32=True):
         assert switches() == before
 
 
@@ -323,6 +324,6 @@ def test_onednn_is_off_for_products_on_arm(
     monkeypatch.setattr("platform.machine", lambda: machine)
     onednn: Any = torch.backends.mkldnn
     monkeypatch.setattr(onednn, "enabled", True)
-    with on_device(torch.device("cpu"), tf32=False, own_network=own):
+    with training_on(torch.device("cpu"), tf32=False, own_network=own):
         assert onednn.enabled is enabled
     assert onednn.enabled is True

@@ -111,10 +111,10 @@ def a_part(agents: int, replay_device: ReplayDevice | None) -> PopulationSpec:
 
 def test_replay_is_counted_where_it_is() -> None:
     rows, beside = 1_007_852 * 84 * 84, 25 * 10**6
-    needs = {place: memory.need(a_part(1, place)) for place in (None, "cpu", "disk")}
-    here = needs[None].per_agent - needs["cpu"].per_agent
-    assert here == pytest.approx(rows + beside, rel=1e-3)
-    assert needs["cpu"].host_per_agent - needs[None].host_per_agent == pytest.approx(here, rel=1e-2)
+    needs = {device: memory.estimate(a_part(1, device)) for device in (None, "cpu", "disk")}
+    replay_bytes = needs[None].per_agent - needs["cpu"].per_agent
+    assert replay_bytes == pytest.approx(rows + beside, rel=1e-3)
+    assert needs["cpu"].host_per_agent - needs[None].host_per_agent == pytest.approx(replay_bytes, rel=1e-2)
     on_disk = needs["cpu"].host_per_agent - needs["disk"].host_per_agent
     assert on_disk == rows
     # 16 agents with a million frames each fit a GPU of 139 GiB, and leave some of it.
@@ -126,12 +126,12 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40_000_000_000)
     cpu = torch.device("cpu")
-    with pytest.raises(InvalidInput, match=r"16 agents need .* 5 would fit"):
-        memory.check(memory.need(a_part(16, None)), cpu)  # 0.95 x 40 GB / 7.2 GB
-    memory.check(memory.need(a_part(5, None)), cpu)
-    memory.check(memory.need(a_part(16, "disk")), cpu)
+    with pytest.raises(InvalidInput, match=r"16 agents require .* 5 would fit"):
+        memory.check(memory.estimate(a_part(16, None)), cpu)  # 0.95 x 40 GB / 7.2 GB
+    memory.check(memory.estimate(a_part(5, None)), cpu)
+    memory.check(memory.estimate(a_part(16, "disk")), cpu)
     with pytest.raises(InvalidInput, match="replay_device = 'cuda' needs"):
-        memory.check(memory.need(a_part(1, "cuda")), cpu)
+        memory.check(memory.estimate(a_part(1, "cuda")), cpu)
 
 
 def test_a_disk_without_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:

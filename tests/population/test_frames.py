@@ -114,7 +114,7 @@ def test_an_extended_run_of_stacks_is_a_run_of_that_length(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("place", "delayed"),
+    ("replay_device", "delayed"),
     [
         ("cpu", False),
         ("disk", True),
@@ -122,21 +122,23 @@ def test_an_extended_run_of_stacks_is_a_run_of_that_length(tmp_path: Path) -> No
         pytest.param("disk", False, marks=pytest.mark.slow),
     ],
 )
-def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, delayed: bool) -> None:
+def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(
+    tmp_path: Path, replay_device: ReplayDevice, delayed: bool
+) -> None:
     settings = dataclasses.replace(SETTINGS, delayed_actor=delayed)
-    here = trained(settings)
-    there = train(
-        settings=dataclasses.replace(settings, replay_device=place),
-        directory=tmp_path if place == "disk" else None,
+    on_device = trained(settings)
+    on_host = train(
+        settings=dataclasses.replace(settings, replay_device=replay_device),
+        directory=tmp_path if replay_device == "disk" else None,
     )
-    assert_same(there, here)
-    assert torch.equal(there.state.replay.observation, here.state.replay.observation)
+    assert_same(on_host, on_device)
+    assert torch.equal(on_host.state.replay.observation, on_device.state.replay.observation)
     scratch = [path for path in tmp_path.iterdir() if path.is_file()]
     assert scratch == []  # the file of the ring has no name
 
 
 @pytest.mark.parametrize(
-    ("groups", "place"),
+    ("groups", "replay_device"),
     [
         (3, None),
         (2, "cpu"),
@@ -144,13 +146,13 @@ def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, plac
         pytest.param(3, "cpu", marks=pytest.mark.slow),
     ],
 )
-def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevice | None) -> None:
-    settings = dataclasses.replace(SETTINGS, replay_device=place)
+def test_groups_that_take_turns_give_the_same_run(groups: int, replay_device: ReplayDevice | None) -> None:
+    settings = dataclasses.replace(SETTINGS, replay_device=replay_device)
     assert_same(train(settings=settings, groups=groups), trained())
 
 
 @pytest.mark.parametrize(
-    ("place", "stop_after"),
+    ("replay_device", "stop_after"),
     [
         (None, 25),
         (None, 190),
@@ -160,13 +162,13 @@ def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevi
         pytest.param("disk", 190, marks=pytest.mark.slow),
     ],
 )
-def test_resumed_is_uninterrupted(tmp_path: Path, place: ReplayDevice | None, stop_after: int) -> None:
+def test_resumed_is_uninterrupted(tmp_path: Path, replay_device: ReplayDevice | None, stop_after: int) -> None:
     ticks = iter(range(10**9))
-    settings = dataclasses.replace(SETTINGS, replay_device=place, delayed_actor=True)
+    settings = dataclasses.replace(SETTINGS, replay_device=replay_device, delayed_actor=True)
     stopped = train(settings=settings, directory=tmp_path, should_stop=lambda: next(ticks) >= stop_after)
     assert not stopped.finished
     # Where the replay is may change from one part of a run to the next.
-    settings = dataclasses.replace(settings, replay_device="cpu" if place is None else None)
+    settings = dataclasses.replace(settings, replay_device="cpu" if replay_device is None else None)
     whole = trained(settings)
     assert_same(train(settings=settings, directory=tmp_path), whole)
     # The end is loaded, which is stored without its replay.

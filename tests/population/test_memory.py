@@ -48,7 +48,7 @@ def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
     (spec,) = plan.populations.values()
     population = make_population(spec.agents, spec.settings, environment_spec("CartPole-v1"), CPU, None)
     state = sum(tensor.nbytes for tensor in all_tensors(initial_state(population)))
-    need = memory.need(spec)
+    need = memory.estimate(spec)
     passing = need.agents * need.per_agent - state
     weights = sum(p.nbytes for p in initial_state(population).online.parameters.values())
     # Gradients at least, and the rows of a phase: 5,000 x (4 observations + action, reward,
@@ -60,7 +60,7 @@ def test_replay_dominates_and_is_counted_by_hand() -> None:
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6).populations.values()
     (half,) = make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2).populations.values()
     # Half a million transitions: 24 bytes each, and 1.125 rows of 4 floats.
-    assert memory.need(spec).per_agent - memory.need(half).per_agent == pytest.approx(
+    assert memory.estimate(spec).per_agent - memory.estimate(half).per_agent == pytest.approx(
         500_000 * (24 + 1.125 * 16), rel=0.01
     )
 
@@ -73,32 +73,32 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     words = ["train", "--env", "CartPole-v1", "--algorithm", "dqn", "--out", str(tmp_path / "run")]
     code, _, err = cli(*words, "--seeds", "100000")
     assert (code, err.count("\n")) == (2, 1)
-    assert "100,000 agents need" in err
-    assert "of memory beside 600.0 MB held already and" in err
-    assert "2.0 GB are free" in err
-    fit = int(err.split("free: ")[1].split(" would fit")[0].replace(",", ""))
+    assert "100,000 agents require" in err
+    assert "of memory beside the 600.0 MB already used by this process;" in err
+    assert "2.0 GB available" in err
+    fit = int(err.split("available: ")[1].split(" would fit")[0].replace(",", ""))
     code, plan, last = cli(*words, "--seeds", "100000", "--plan")
     assert (code, last) == (2, err)
     assert "100,000 agents in 1 population" in plan
     assert "  --replay-capacity " in plan
     assert not (tmp_path / "run").exists()
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
-    memory.check(memory.need(spec), CPU)
+    memory.check(memory.estimate(spec), CPU)
     (more,) = make_plan("CartPole-v1", "dqn", seeds=fit + 1).populations.values()
     with pytest.raises(InvalidInput, match=f"{fit:,} would fit"):
-        memory.check(memory.need(more), CPU)
+        memory.check(memory.estimate(more), CPU)
 
 
 def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600_000_000)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
-    need = memory.need(spec)
-    growth = 3 * need.bytes_per_agent(CPU) + memory.FIXED_BYTES["cpu"]
-    assert need.total(CPU) == 600_000_000 + growth
+    need = memory.estimate(spec)
+    growth = need.on(CPU).total
+    assert growth == 3 * need.on(CPU).per_agent + memory.FIXED_BYTES["cpu"]
     assert memory.check(need, CPU) == (
-        f"{host_memory.format_bytes(need.total(CPU))} needed (600.0 MB held already, "
-        f"{host_memory.format_bytes(growth)} for 3 agents), 2.0 GB free"
+        f"requires {host_memory.format_bytes(600_000_000 + growth)} (600.0 MB already used by this process + "
+        f"{host_memory.format_bytes(growth)} for 3 agents); 2.0 GB available"
     )
 
 
@@ -112,7 +112,8 @@ from valueshare.population.activations import network_to_measure, saved_bytes
 env, algorithm, settings = json.loads(sys.argv[1])
 settings = {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1} | settings
 (spec,) = make_plan(env, algorithm, **settings).populations.values()
-print(memory.need(spec).total(torch.device("cpu")))
+need = memory.estimate(spec)
+print(need.used + need.on(torch.device("cpu")).total)
 train(env, algorithm, out="run", progress=False, **settings)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
 """
@@ -150,7 +151,7 @@ def test_the_peak_is_what_was_said(tmp_path: Path, env: str, algorithm: str, set
 def test_quantiles_are_counted(name: str) -> None:
     settings: list[dict[str, Any]] = [{}, {name: 10**6}, {name: 10**12}]
     usual, many, too_many = (
-        memory.need(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"]) for own in settings
+        memory.estimate(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"]) for own in settings
     )
     # 64 states of a batch, a million quantiles of each, and 64 units in float32 at least.
     assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
@@ -169,7 +170,7 @@ def test_quantiles_are_counted(name: str) -> None:
 def test_outputs_are_counted(algorithm: str, settings: dict[str, Any], states: int) -> None:
     """Of every action more: its outputs at least 3 times, and a dozen times its 9 weights at most."""
     few, many = (
-        memory.need(make_plan(env, algorithm, seeds=1, hidden=[8, 8], **settings).populations["population-0"])
+        memory.estimate(make_plan(env, algorithm, seeds=1, hidden=[8, 8], **settings).populations["population-0"])
         for env in (f"{LANDER}-bins45x45", MANY_ACTIONS)
     )
     numbers = (many.per_agent - few.per_agent) / (4_096 - 2_025) / 4
@@ -257,7 +258,7 @@ def test_advice_is_on_what_needs_most(
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
-        memory.check(memory.need(spec), CPU)
+        memory.check(memory.estimate(spec), CPU)
     assert caught.value.one_fits == (": 0 would fit" not in str(caught.value))
 
 
@@ -265,7 +266,7 @@ def test_advice_is_on_what_needs_most(
 def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
     """Whatever is built on the meta device before, an agent's seed decides its weights."""
     (spec,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
-    memory.need(spec)
+    memory.estimate(spec)
     env = spec.env_spec
     state = initial_state(make_population(spec.agents, spec.settings, env, CPU))
     torch.manual_seed(stream_key(3, "weights"))
@@ -278,19 +279,21 @@ def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: py
     gpu = torch.device("cuda")
     settings: dict[str, Any] = {"steps": 100_000, "checkpoint_interval": 10_000, "eval_interval": 10_000}
     plan = make_plan("LunarLander-v3", "dqn", seeds=100, hidden=[256, 256], **settings)
-    need = memory.need(plan.populations["population-0"])
+    need = memory.estimate(plan.populations["population-0"])
     weights = 8 * 256 + 256 + 256 * 256 + 256 + 256 * 4 + 4
     # Weights, targets and two moments in float32; 10,000 transitions of 24 bytes each, and 1.125 rows of 8 floats.
     copy = 4 * 4 * weights + 10_000 * (24 + 1.125 * 32)
     assert need.checkpoint_copy_per_agent == pytest.approx(copy, rel=0.01)
     room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
     monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
-    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory .* smaller checkpoint_interval$"):
+    with pytest.raises(
+        memory.DoesNotFit, match=r"100 agents require .* of host memory .* smaller checkpoint_interval$"
+    ):
         memory.check(need, gpu)
-    assert memory.host_bytes(need) > 100 * (need.host_per_agent + 0.99 * copy)
-    room["cpu"] = int(1.1 * memory.host_bytes(need))
+    assert memory.process_bytes(need, gpu) > 100 * (need.host_per_agent + 0.99 * copy)
+    room["cpu"] = int(1.1 * memory.process_bytes(need, gpu))
     memory.check(need, gpu)
-    for_200 = memory.host_bytes(need._replace(agents=200)) / memory.USABLE
+    for_200 = memory.process_bytes(need._replace(agents=200), gpu) / memory.USABLE
     assert memory.most_agents(need, gpu, room["cuda"], int(for_200)) in (199, 200)
 
 

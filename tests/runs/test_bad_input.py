@@ -45,7 +45,7 @@ BAD = {
     ),
     "a network too large": (
         ["--hidden", "1000000", "1000000"],
-        "are free: 0 would fit; write smaller layers (--hidden) or a smaller --batch-size",
+        "available: 0 would fit; write smaller layers (--hidden) or a smaller --batch-size",
     ),
     "a batch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
         [
@@ -94,7 +94,7 @@ BAD = {
         ["--replay-capacity", "10", "--batch-size", "11"],
         "--replay-capacity 10 is smaller than --batch-size 11",
     ),
-    "no CUDA": (["--device", "cuda:7"], "no such CUDA device"),
+    "no CUDA": (["--device", "cuda:7"], "CUDA device not available"),
     "no device": (["--device", "gpu"], "--device gpu: write auto, cpu, cuda or cuda:0"),
     "no seeds": (["--seeds", "0"], "--seeds 0: "),
     "step size": (["--step-size", "0"], "--step-size 0.0: write a number > 0"),
@@ -139,7 +139,7 @@ def test_refused(
 def test_a_gpu_that_is_not_here_is_said_before_other_settings(
     command: str, uninterrupted: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    for device, message in (("cuda:7", "no such CUDA device"), ("cpu", "with other settings")):
+    for device, message in (("cuda:7", "CUDA device not available"), ("cpu", "with other settings")):
         code, _, err = cli(*command.split(), "--device", device, "--out", uninterrupted)
         assert (code, err.count("\n")) == (2, 1)
         assert message in err

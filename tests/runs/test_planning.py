@@ -6,13 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, difference, from_config, split, to_config
 from valueshare.runs.plan_text import about_settings, plan_listing, plan_summary
 from valueshare.runs.planning import default_folder, families, make_plan
+from valueshare.schema import Backend
 
 SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
 

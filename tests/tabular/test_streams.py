@@ -35,7 +35,7 @@ def compiled(key: Any, step: int, count: int) -> Any:
         splitmix.mix(key),
         splitmix.bits(key, step),
         splitmix.uniform(key, step),
-        splitmix.below(half, count),
+        splitmix.randint(half, count),
     )
 
 

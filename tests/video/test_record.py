@@ -169,7 +169,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
     there.write_bytes(b"mine")
     for message, arguments, options in (
         ("ends in .mp4 or .gif", (cartpole, 0, tmp_path / "out.avi"), {}),
-        ("add --overwrite", (cartpole, 0, there), {}),
+        ("pass --overwrite", (cartpole, 0, there), {}),
         ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
         ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"episode_limit": 2}),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from valueshare import splitmix
 from valueshare.analysis.statistics import GAP_BELOW, Statistic, check_statistic
 from valueshare.errors import InvalidInput
-from valueshare.splitmix import ODD, S32, U64, below, bits, mix, source_type
+from valueshare.splitmix import ODD, S32, U64, bits, mix, randint, source_type
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int16]
@@ -159,7 +159,7 @@ def _draw_block(key: NDArray[Any], firsts: Sizes, block: int, resamples: int) ->
         for resample in range(block_size):
             position = (start + resample) * n + first
             for draw in range(size):
-                run = first + below(bits(stream_key, position + draw) >> S32, size)
+                run = first + randint(bits(stream_key, position + draw) >> S32, size)
                 counts[run, resample] += 1
     return start, counts
 

@@ -36,13 +36,13 @@ from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.compilation import check_compiler
+from valueshare.population.devices import checked_device, release_memory, training_on
 from valueshare.population.engine import Engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.presets import atari
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state
-from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.text import pluralize
 
 ROUNDS = 6  # of a loop and the bare emulators in turn: the machine's own speed changes
@@ -60,11 +60,11 @@ class LoopKind(NamedTuple):
 
 LOOPS: dict[LoopName, LoopKind] = {
     "serial": LoopKind("loop", 1, False),
-    "halves": LoopKind("loop, two halves", 2, False),
+    "groups-2": LoopKind("loop, 2 groups", 2, False),
     "delayed": LoopKind("loop, delayed actor", 1, True),
-    "delayed-halves": LoopKind("loop, delayed actor, two halves", 2, True),
-    "delayed-quarters": LoopKind("loop, delayed actor, four quarters", 4, True),
-    "delayed-eighths": LoopKind("loop, delayed actor, eight eighths", 8, True),
+    "delayed-groups-2": LoopKind("loop, delayed actor, 2 groups", 2, True),
+    "delayed-groups-4": LoopKind("loop, delayed actor, 4 groups", 4, True),
+    "delayed-groups-8": LoopKind("loop, delayed actor, 8 groups", 8, True),
 }
 
 
@@ -86,12 +86,12 @@ def measure(
 ) -> None:
     """Measure everything; `output` gets each row as soon as it is known."""
     _check(bench, threads)
-    place, settings = checked_device(device), replace(_settings(bench), tf32=tf32)
-    one = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
-    need = memory.need(one)._replace(agents=bench.agents)
-    fits = memory.check(need, place, "give fewer agents or a smaller replay_capacity")
+    training_device, settings = checked_device(device), replace(_settings(bench), tf32=tf32)
+    one_agent = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
+    need = memory.estimate(one_agent)._replace(agents=bench.agents)
+    fits = memory.check(need, training_device, "give fewer agents or a smaller replay_capacity")
     if compiled:
-        check_compiler(place)
+        check_compiler(training_device)
     described = [f"{pluralize(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.env)}", device]
     described += [*["compiled"] * compiled, *["TF32"] * tf32, f"replay {bench.replay_capacity:,}, full"]
     output.say(", ".join(described))
@@ -125,20 +125,20 @@ def measure(
         finally:
             engine.close()
 
-    with on_device(place, tf32=tf32), bare_emulators(agents, settings, threads) as bare:
+    with training_on(training_device, tf32=tf32), bare_emulators(agents, settings, threads) as bare:
         if bench.raw_seconds:
-            rate = bench.agents * calls_per_second(bare, bench.raw_seconds, place)
+            rate = bench.agents * calls_per_second(bare, bench.raw_seconds, training_device)
             add(Row(f"{RAW}, {bench.agents} emulators", 1e3 * bench.agents / rate, rate))
         if bench.plain_seconds:
-            plain = plain_agent.steps_per_second(bench.plain_seconds, place, bench.env[0])
+            plain = plain_agent.steps_per_second(bench.plain_seconds, training_device, bench.env[0])
             add(Row(PLAIN, 1e3 / plain, plain))
-            release_memory(place)
+            release_memory(training_device)
         if bench.measured_loops:
-            population = atari_population(agents, settings, place)
+            population = atari_population(agents, settings, training_device)
             state = initial_state(population)
         for name in bench.measured_loops:
             measure_loop(name)
-            release_memory(place, compiled=compiled)
+            release_memory(training_device, compiled=compiled)
 
 
 def _check(bench: AtariBench, threads: int | None) -> None:

@@ -6,7 +6,7 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 from dataclasses import dataclass
 from typing import Literal
 
-LoopName = Literal["serial", "halves", "delayed", "delayed-halves", "delayed-quarters", "delayed-eighths"]
+LoopName = Literal["serial", "groups-2", "delayed", "delayed-groups-2", "delayed-groups-4", "delayed-groups-8"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class AtariBench:
     """Transitions that the replay of one agent holds, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None
     """Memory that holds the replay; left out: that of the training device."""
-    loops: tuple[LoopName, ...] = ("serial", "halves", "delayed", "delayed-halves")
-    """Training loops: one group of agents or several independent ones; delayed: with a delayed actor."""
+    loops: tuple[LoopName, ...] = ("serial", "groups-2", "delayed", "delayed-groups-2")
+    """Training loops: one group of agents, or groups-N independent ones; delayed: with a delayed actor."""
     raw_seconds: float = 5.0
     """Seconds to measure the bare emulators."""
     plain_seconds: float = 8.0

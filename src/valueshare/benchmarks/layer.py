@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from valueshare.benchmarks.output import Output, Row
-from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+from valueshare.nn.append import append_mean_expansion
+from valueshare.nn.expansion import MeanExpansion
 
 REPEATS, BATCH_SIZE, ACTIONS = 50, 32, 18
 ALONE = "the layer alone"
@@ -49,8 +50,8 @@ def measure(device: str, repeats: int = REPEATS, batch_size: int = BATCH_SIZE, a
     z = torch.rand(batch_size, actions, device=device, requires_grad=True)
     passes[ALONE] = _forward_backward(MeanExpansion(actions, device=device), z)
     forward_backward = list(passes.values())
-    for one in forward_backward * 3:  # warm up: memory, threads, kernels
-        one()
+    for forward_and_backward in forward_backward * 3:  # warm up: memory, threads, kernels
+        forward_and_backward()
     rng = np.random.default_rng(0)  # a new order each round: none is always first
     ms = np.empty((repeats, len(forward_backward)))  # [rounds, networks]
     for row in ms:

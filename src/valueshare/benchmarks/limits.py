@@ -4,13 +4,14 @@ An update is products of matrices, counted from the shapes, and then one pass of
 and moments. How fast a large product and a large copy are is measured in the same run.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from valueshare.benchmarks.training_loop import calls_per_second
-from valueshare.learning.algorithms import LossSettings, Taus
+from valueshare.learning.algorithms import Taus
 from valueshare.population.state import Population, State, torch_dtype
 from valueshare.replay.transitions import Batch
 
@@ -76,8 +77,8 @@ def _flops_per_agent(population: Population) -> int:
     reward, discount = (torch.empty((1, size), device=meta) for _ in range(2))
     counts = population.quantile_counts
     taus = Taus(*(torch.empty((1, size, count), device=meta) for count in counts)) if counts.learn else None
-    one_agent = (value[:1].to(meta) if isinstance(value, torch.Tensor) else value for value in population.loss_settings)
-    loss_settings = LossSettings._make(one_agent)
+    hyperparameters = {name: values[:1].to(meta) for name, values in population.hyperparameters.items()}
+    loss_settings = replace(population, hyperparameters=hyperparameters).loss_settings
 
     def forward(obs: torch.Tensor, tau: torch.Tensor | None) -> torch.Tensor:
         inputs = (obs[0],) if tau is None else (obs[0], tau[0])

@@ -40,7 +40,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
     actions = np.zeros(REPLAY, dtype=np.int64)
     numbers = np.zeros((2, REPLAY), dtype=np.float32)  # rewards and discounts
 
-    def on_device(frames: NDArray[Any]) -> Tensor:
+    def to_device(frames: NDArray[Any]) -> Tensor:
         return torch.tensor(frames[0], device=device)  # a copy on every device
 
     def values(network: nn.Module, frames: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         loss.backward()
         optimizer.step()
 
-    obs = on_device(env.reset(seed=0)[0])
+    obs = to_device(env.reset(seed=0)[0])
     began, deadline, t = 0.0, float("inf"), 0
     while time.perf_counter() < deadline:
         if t == warm_up:
@@ -75,13 +75,13 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
             deadline = began + seconds
         action = act(obs)
         frames, reward, terminated, truncated, _ = env.step(np.array([index[action]]))
-        next_obs = on_device(frames)
+        next_obs = to_device(frames)
         row = t % REPLAY
         before[row], after[row] = obs, next_obs
         actions[row] = action
         numbers[:, row] = np.sign(reward[0]), 0.0 if terminated[0] else DISCOUNT
         if terminated[0] or truncated[0]:  # the step after an end is the reset
-            obs = on_device(env.step(np.zeros(1, np.int64))[0])
+            obs = to_device(env.step(np.zeros(1, np.int64))[0])
         else:
             obs = next_obs
         t += 1

@@ -26,11 +26,11 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import check_compiler
+from valueshare.population.devices import checked_device, release_memory, training_on
 from valueshare.population.engine import Engine
 from valueshare.population.presets import PRESETS, Preset, generic, lunarlander_paper
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state, make_population
-from valueshare.population.train import checked_device, on_device, release_memory
 
 PARTS = ("environments", "learning", "acting", "storing", "whole loop")
 ROUNDS = 5
@@ -85,7 +85,7 @@ def measure(
     _check_memory(agents, preset, env, torch_device)
     if compiled:
         check_compiler(torch_device)
-    with on_device(torch_device, tf32=preset.settings.tf32):
+    with training_on(torch_device, tf32=preset.settings.tf32):
         engine = _engine(agents, preset, env, torch_device, compiled, threads)
         try:
             steps = min(FILLED, preset.settings.replay_transitions)
@@ -168,9 +168,9 @@ def _learning_limit(engine: Engine) -> float:
 
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
     """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
-    one = agent_table(env, "ib-dqn", seeds=[0], agent_settings=preset.agent_settings)
-    spec = PopulationSpec("benchmark", one, preset.settings, environment_spec(env).backend)
-    memory.check(memory.need(spec)._replace(agents=agents), device, "write fewer agents")
+    one_agent = agent_table(env, "ib-dqn", seeds=[0], agent_settings=preset.agent_settings)
+    spec = PopulationSpec("benchmark", one_agent, preset.settings, environment_spec(env).backend)
+    memory.check(memory.estimate(spec)._replace(agents=agents), device, "write fewer agents")
 
 
 def _engine(agents: int, preset: Preset, env: str, device: torch.device, compiled: bool, threads: int | None) -> Engine:

@@ -1,4 +1,4 @@
-"""The gridworld sweep at the paper's scale, a plain NumPy learner, and the gridworld alone, in one run."""
+"""The gridworld sweep at the paper's scale, a NumPy learner, and the gridworld alone, in one run."""
 
 import resource
 import sys
@@ -9,17 +9,17 @@ import numpy as np
 import polars as pl
 from numba import njit
 
+from valueshare.benchmarks.numpy_learner import completed_episodes
 from valueshare.benchmarks.output import Output, Row
-from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.cores import available_cores
 from valueshare.experiments.tabular import study_mdp
 from valueshare.experiments.tabular_designs import gridworld_studies
-from valueshare.splitmix import below, bits, uniform
+from valueshare.splitmix import bits, randint, uniform
 from valueshare.tabular.kernels import LANES, Ints, Table, start_state
 from valueshare.tabular.mdp import FiniteMDP
 from valueshare.tabular.sweep import kernel_table, sweep
 
-PLAIN_RUNS = 40
+NUMPY_RUNS = 40
 WALK_STEPS = 2_000_000  # of each thread
 RANDOM_ACTIONS = "random actions without learning"
 
@@ -40,27 +40,29 @@ def run(as_json: bool = False) -> None:
         record_at=study.record_steps,
         progress=not as_json,
     )
-    fast = study.timesteps / (time.perf_counter() - began)
+    rate = study.timesteps / (time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak / (1e6 if sys.platform == "darwin" else 1e3)  # MB
 
     k, step_size = 3.2, study.step_size[37]
     began = time.perf_counter()
-    plain = [completed_episodes(k, step_size, seed, study.steps, study.step_reward) for seed in range(PLAIN_RUNS)]
-    slow = PLAIN_RUNS * study.steps / (time.perf_counter() - began)
+    episodes = [completed_episodes(k, step_size, seed, study.steps, study.step_reward) for seed in range(NUMPY_RUNS)]
+    numpy_rate = NUMPY_RUNS * study.steps / (time.perf_counter() - began)
     chosen = (pl.col("k") == k) & (pl.col("step_size") == step_size)
     same = table.filter(chosen & (pl.col("step") == study.steps))["episodes"].to_numpy()
 
     output = Output("tabular", "timesteps", as_json=as_json)
     output.say(
-        f"{available_cores()} threads; {study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the "
-        f"plain learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
+        f"{available_cores()} threads; {study.timesteps:,} timesteps of the sweep, {NUMPY_RUNS * study.steps:,} of the "
+        f"NumPy learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
     )
     output.add(Row(RANDOM_ACTIONS, 1e3 / limit, limit))
-    note = f"{_mean_and_error(same)} episodes, {fast / slow:,.0f} x the plain learner"
-    output.add(Row("valueshare.sweep", 1e3 / fast, fast, RANDOM_ACTIONS, fast / limit, note))
-    note = f"{_mean_and_error(plain)} episodes"
-    output.add(Row("plain NumPy learner, one process", 1e3 / slow, slow, RANDOM_ACTIONS, slow / limit, note))
+    note = f"{_mean_and_error(same)} episodes, {rate / numpy_rate:,.0f} x the NumPy learner"
+    output.add(Row("valueshare.sweep", 1e3 / rate, rate, RANDOM_ACTIONS, rate / limit, note))
+    note = f"{_mean_and_error(episodes)} episodes"
+    output.add(
+        Row("NumPy learner, one process", 1e3 / numpy_rate, numpy_rate, RANDOM_ACTIONS, numpy_rate / limit, note)
+    )
     output.end()
 
 
@@ -87,7 +89,7 @@ def _walk(table: Table, seed: int, steps: int) -> Ints:
         for i in range(LANES):
             key = np.uint64(seed * LANES + i)
             s = state[i]
-            a = below(bits(key, 2 * step) >> np.uint64(32), actions)
+            a = randint(bits(key, 2 * step) >> np.uint64(32), actions)
             point, j = uniform(key, 2 * step + 1), 0
             for m in range(successors - 1):
                 j += point >= cumulative[s, a, m]

@@ -191,7 +191,7 @@ def study_lines(
 def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
     """Agent-steps per second of the first population on this machine."""
     from valueshare.population.compilation import compiler_problem
-    from valueshare.population.train import checked_device
+    from valueshare.population.devices import checked_device
     from valueshare.runs.workers.tasks import population_speed
 
     compiled = bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None

@@ -36,6 +36,7 @@ from valueshare.population.settings import PER_AGENT, SETTINGS, settings_in_sign
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
+from valueshare.schema import Backend
 from valueshare.setting import as_count
 from valueshare.signals import StopRequest, stop_on_signals
 
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
 def train(
     *,
     env: Annotated[tuple[str, ...], in_group("environment")],
-    backend: Annotated[
-        Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], in_group("environment")
-    ] = "auto",
+    backend: Annotated[Literal["auto", Backend], in_group("environment")] = "auto",
     algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=f"{', '.join(ALGORITHM_INFO)}.")] = ("ib-dqn",),
     k: K = (0.0,),
     seeds: Annotated[int, in_group("algorithm")] = 8,

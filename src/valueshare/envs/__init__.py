@@ -1,24 +1,19 @@
-"""Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
+"""Environments: E of them stepped at once, behind one interface (`base.Environments`)."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from valueshare.envs import atari_games, envpool, gymnasium, gymnax  # their libraries are loaded on first use
+from valueshare.envs import atari_games
 from valueshare.envs.action_bins import split_bins
-from valueshare.envs.atari import AtariEnvironments, atari_spec
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
-from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
-from valueshare.envs.envpool import EnvPoolEnvironments, envpool_spec
-from valueshare.envs.gymnasium import GymnasiumEnvironments, gymnasium_spec
-from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_name
-from valueshare.envs.minatar import MINATAR_GAMES, is_minatar, minatar_names, minatar_spec
+from valueshare.envs.backends import BACKENDS, MakeOptions
+from valueshare.envs.base import Environments, EnvironmentSpec, StepResult
+from valueshare.envs.minatar import MINATAR_GAMES, minatar_names
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 from valueshare.printing import print_line
-from valueshare.schema import ENV_NAME
+from valueshare.schema import ENV_NAME, Backend
 from valueshare.text import either, suggestion
 
 __all__ = [
@@ -34,14 +29,6 @@ __all__ = [
     "atari_game",
     "atari57",
 ]
-
-KINDS: dict[str, str] = {
-    "envpool": "EnvPool environment",
-    "gymnasium": "Gymnasium environment",
-    "ale": "Atari game",
-    "numba": "MinAtar game",
-    "jax": "Gymnax environment",
-}
 
 
 def make_environments(
@@ -72,25 +59,8 @@ def make_environments(
     names = [env_ids] * count if isinstance(env_ids, str) else list(env_ids)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} names for {count} environments: give one, or one each")
-    chosen = _backend_of_all(names, backend, protocol)
-    if chosen == "ale":
-        return AtariEnvironments(
-            names,
-            atari_protocol(protocol),
-            threads=threads,
-            episode_limit=episode_limit,
-            lockstep=lockstep,
-            evaluation=evaluation,
-        )
-    if chosen == "envpool":
-        return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
-    if chosen == "numba":
-        from valueshare.envs.minatar.environments import MinAtarEnvironments  # imports Numba
-
-        return MinAtarEnvironments(names, threads=threads, episode_limit=episode_limit)
-    if chosen == "jax":
-        return GymnaxEnvironments(names, episode_limit=episode_limit, device=device)
-    return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
+    options = MakeOptions(threads, episode_limit, protocol, lockstep, evaluation, device)
+    return BACKENDS[_backend_of_all(names, backend, protocol)].make(names, options)
 
 
 def environment_spec(
@@ -100,16 +70,7 @@ def environment_spec(
     names = [env_ids] if isinstance(env_ids, str) else list(env_ids)
     if not names:
         raise InvalidInput("there is no name of an environment: give at least one")
-    chosen = _backend_of_all(names, backend, protocol)
-    if chosen == "ale":
-        return atari_spec(names, atari_protocol(protocol))
-    if chosen == "envpool":
-        return envpool_spec(names[0])
-    if chosen == "numba":
-        return minatar_spec(names)
-    if chosen == "jax":
-        return gymnax_spec(names)
-    return gymnasium_spec(names[0])
+    return BACKENDS[_backend_of_all(names, backend, protocol)].spec(names, protocol)
 
 
 def announce_imports(env_ids: Iterable[str]) -> None:
@@ -120,15 +81,14 @@ def announce_imports(env_ids: Iterable[str]) -> None:
 
 
 def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None) -> Backend:
-    chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
-    others = [name for name in chosen if chosen[name] != "ale"]
-    if not others:
-        return "ale"
-    if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
-        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
-    if protocol is not None:
-        raise InvalidInput(f"{others[0]} is not an Atari game of ALE: leave out the Atari protocol")
-    return chosen[others[0]]
+    by_name = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
+    first, chosen = next(iter(by_name.items()))
+    can_mix = set(by_name.values()) == {chosen} and all(map(BACKENDS[chosen].can_mix, by_name))
+    if len(by_name) > 1 and not can_mix:
+        raise InvalidInput(f"{', '.join(by_name)} cannot be mixed: only Atari games can, or only MinAtar games")
+    if protocol is not None and not BACKENDS[chosen].has_protocols:
+        raise InvalidInput(f"{first} is not an Atari game of ALE: leave out the Atari protocol")
+    return chosen
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
@@ -138,40 +98,33 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
-    plain = split_bins(env_id).env_id
+    without_bins = split_bins(env_id).env_id
     is_valid = re.match(ENV_NAME, env_id) is not None  # else it is of no environment, and its module is not imported
-    has_envpool = find_spec("envpool") is not None
-    candidates: dict[Backend, tuple[bool, str, Callable[[], list[str]]]] = {  # whether to try it, name, known names
-        "numba": (is_minatar(env_id), env_id, minatar_names),
-        "jax": (has_gymnax_name(env_id), env_id, gymnax.known_names),
-        "envpool": (has_envpool, plain, partial(envpool.known_names, plain)),
-        "gymnasium": (True, plain, gymnasium.known_names),
-    }
     names: dict[Backend, list[str]] = {}
-    for candidate, (is_possible, name, known_names) in candidates.items():
-        if backend == candidate or (backend is None and is_possible):
-            names[candidate] = known_names()
-            if is_valid and name in names[candidate]:
+    for candidate, info in BACKENDS.items():
+        if backend == candidate or (backend is None and info.may_have(env_id)):
+            names[candidate] = info.known_names(without_bins)
+            if is_valid and (without_bins if info.has_bins else env_id) in names[candidate]:
                 return candidate
-    if is_valid and "gymnasium" in names and ":" in plain:  # module:Name-v0: the module, once imported, registers it
+    if is_valid and "gymnasium" in names and ":" in env_id:  # module:Name-v0: the module, once imported, registers it
         return "gymnasium"
-    hint = _similar_names(env_id, plain, names) if backend is None else _nearest(plain, names)
+    hint = _similar_names(env_id, without_bins, names) if backend is None else _nearest(without_bins, names)
     raise InvalidInput(f"there is no environment {env_id!r}: {hint}")
 
 
-def _similar_names(env_id: str, plain: str, names: Mapping[Backend, list[str]]) -> str:
+def _similar_names(env_id: str, without_bins: str, names: Mapping[Backend, list[str]]) -> str:
     """A hint for a name that no backend has; Atari and MinAtar games are known by their short names."""
     if "minatar" in env_id.lower():  # Breakout is near too, and another game
         meant = [name for name in MINATAR_GAMES if name.lower() in env_id.lower()]
         games = [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]
-        return _nearest(games[0] if meant else plain, {"numba": games})
+        return _nearest(games[0] if meant else without_bins, {"numba": games})
     others = {backend: [name for name in known if not is_atari(name)] for backend, known in names.items()}
-    return _nearest(plain, {**others, "ale": atari_games.known_names(), "numba": minatar_names()})
+    return _nearest(without_bins, {**others, "ale": atari_games.known_names(), "numba": minatar_names()})
 
 
 def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
         return f"put its module before its name, like my_package:{env_id}"
     by_lower = {name.lower(): name for known in names.values() for name in known}
-    none_near = f"no {either(KINDS[backend] for backend in names)} has a similar name"
+    none_near = f"no {either(BACKENDS[backend].kind for backend in names)} has a similar name"
     return suggestion(env_id.lower(), by_lower) or none_near

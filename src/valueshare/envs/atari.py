@@ -227,7 +227,6 @@ class AtariEnvironments(Environments):
             parts = [np.flatnonzero(roms == game.rom) for game in _distinct(self.games)]
         else:
             parts = list(np.arange(self.count)[:, None])
-        rule = self.protocol
         return [
             _Group(
                 make(
@@ -235,10 +234,10 @@ class AtariEnvironments(Environments):
                     num_envs=rows.size,
                     num_threads=_share(self._threads, rows.size, self.count),
                     batch_size=0,  # all of them: one that is ready first does not go ahead
-                    img_height=rule.height,
-                    img_width=rule.width,
-                    grayscale=rule.grayscale,
-                    **emulator_options(rule),
+                    img_height=self.protocol.height,
+                    img_width=self.protocol.width,
+                    grayscale=self.protocol.grayscale,
+                    **emulator_options(self.protocol),
                 ),
                 rows,
                 slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows,

@@ -29,9 +29,9 @@ def atari_game(name: str) -> AtariGame:
     """The game of a name: Pong, pong, Pong-v5, ALE/Pong-v5 and PongNoFrameskip-v4 are one, whatever the protocol."""
     game = _games_by_key().get(game_key(_OF_SCREENS.sub("", name)))
     if game is None:
-        plain = game_key_of_id(name)
+        key = game_key_of_id(name)
         names = {key: game.name for key, game in _games_by_key().items()}
-        hint = suggestion(plain, names, 1 if plain in names else 3) or "none is near; write one as Pong"
+        hint = suggestion(key, names, 1 if key in names else 3) or "none is near; write one as Pong"
         raise InvalidInput(f"there is no Atari game {name!r}: {hint}")
     return game
 

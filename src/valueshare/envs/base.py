@@ -1,4 +1,4 @@
-"""The protocol of every backend's environments: E of them, stepped at once.
+"""The interface of every backend's environments: E of them, stepped at once.
 
 Two rules make the transitions exact. An episode that ends is reset within the same step, and the observation that the
 step itself returned is kept beside the reset one: no step is lost or invented, and a truncated step bootstraps from its
@@ -8,7 +8,7 @@ own final observation. And environment e depends on its own seed and actions alo
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from valueshare.envs.action_bins import action_count, short_repr
 from valueshare.errors import InvalidInput
+from valueshare.schema import Backend
 
 MAX_STATES = 1_000_000  # a Discrete observation has as many inputs of the network as states
 SUPPORTED_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "bool")  # replay and checkpoints hold these and floats
 T = TypeVar("T")
-Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
 

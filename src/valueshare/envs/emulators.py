@@ -14,19 +14,19 @@ from valueshare.extras import importing
 _UNLIMITED = 2**30  # frames; never reached: whoever steps counts
 
 
-def emulator_options(rule: AtariProtocol) -> dict[str, Any]:
+def emulator_options(protocol: AtariProtocol) -> dict[str, Any]:
     """A protocol as the options of a vector environment, but for how its pictures look.
 
     Lives and limits are counted by whoever steps, and rewards are clipped by the agents.
     """
     return {
         "autoreset_mode": "SameStep",
-        "repeat_action_probability": rule.sticky,
-        "full_action_space": rule.full_actions,
-        "frameskip": rule.frame_skip,
-        "maxpool": rule.frame_max_pool,
-        "noop_max": rule.max_noops + 1 if rule.max_noops else 0,  # it draws below this number
-        "use_fire_reset": rule.fire_at_start,
+        "repeat_action_probability": protocol.sticky,
+        "full_action_space": protocol.full_actions,
+        "frameskip": protocol.frame_skip,
+        "maxpool": protocol.frame_max_pool,
+        "noop_max": protocol.max_noops + 1 if protocol.max_noops else 0,  # it draws below this number
+        "use_fire_reset": protocol.fire_at_start,
         "episodic_life": False,
         "life_loss_info": False,
         "reward_clipping": False,

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.experiments.tabular_designs import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
+from valueshare.schema import Backend
 from valueshare.setting import as_count
 
 OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the {}"

@@ -114,9 +114,9 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
     For the other agents the decay is 1 and g counts as 0: multiplying a NaN by 0 would keep it.
     """
     g = gradient.masked_fill(per_agent(~active, m), 0.0)
-    one = torch.ones_like(active, dtype=m.dtype)  # [P]
-    m.lerp_(g, per_agent(one.mul(1 - decay1).masked_fill(~active, 0.0), m))
-    v.mul_(per_agent(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+    ones = torch.ones_like(active, dtype=m.dtype)  # [P]
+    m.lerp_(g, per_agent(ones.mul(1 - decay1).masked_fill(~active, 0.0), m))
+    v.mul_(per_agent(ones.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
 
 
 def _one_minus_exp(x: Tensor) -> Tensor:

@@ -70,9 +70,9 @@ def convolve_by_shifts(image: Tensor, columns: Tensor, stride: int) -> Tensor:
     Shapes: [..., H, W, C], [K, outputs] -> [..., H', W', outputs].
     """
     outputs = columns.shape[-1]
-    places = columns.reshape(4, -1, outputs).transpose(0, 1).flatten(1)  # [s·s·C, 4·outputs]
+    shifted_columns = columns.reshape(4, -1, outputs).transpose(0, 1).flatten(1)  # [s·s·C, 4·outputs]
     grid = blocks(image, stride)
-    products = _product(grid, places).reshape(*grid.shape[:-1], 2, 2, outputs)
+    products = _product(grid, shifted_columns).reshape(*grid.shape[:-1], 2, 2, outputs)
     a, b, c, d = (_patch_block(products[..., i, j, :], 2, i, j) for i in (0, 1) for j in (0, 1))
     return a + b + c + d
 

@@ -31,8 +31,10 @@ def saved_bytes(network: nn.Module, env: EnvironmentSpec, batch_size: int, quant
     """Bytes that the forward pass of a batch saves, without weights; on the CPU, found from batches of one and two."""
     if next(network.parameters()).is_meta:
         return _saved_bytes(network, env, batch_size, quantiles)
-    one, two = (_saved_bytes(network, env, states, quantiles) for states in (1, 2))
-    return one + (batch_size - 1) * (two - one)  # some of it, like rearranged weights, does not grow with the batch
+    of_one, of_two = (_saved_bytes(network, env, states, quantiles) for states in (1, 2))
+    return of_one + (batch_size - 1) * (
+        of_two - of_one
+    )  # some of it, like rearranged weights, does not grow with the batch
 
 
 def _saved_bytes(network: nn.Module, env: EnvironmentSpec, states: int, quantiles: int) -> int:

@@ -9,7 +9,8 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
-from valueshare.envs.base import Backend, Environments
+from valueshare.envs.backends import BACKENDS
+from valueshare.envs.base import Environments
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
@@ -22,6 +23,7 @@ from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.on_device import DeviceEvaluator, DeviceExecutor
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.state import Population, State
+from valueshare.schema import Backend
 
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
@@ -57,18 +59,19 @@ def make_engine(
 ) -> Engine:
     """Build the engine of a population whose `state` is that before its first step; load a checkpoint afterwards.
 
-    One group on a CPU is trained by the plain loop. With several `groups`, each steps at its own pace: while the
+    One group on a CPU is trained by the serial loop. With several `groups`, each steps at its own pace: while the
     environments of one group run, the device serves another; no agent's random numbers change. Groups share `threads`
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).
     """
     settings, size = population.settings, population.size
-    asynchronous = prefers_processes(population) if processes is None else processes
-    if asynchronous and population.replay_on_host:
+    if processes is None:
+        processes = prefers_processes(population.env.backend, settings.replay_device, population.device)
+    if processes and population.replay_on_host:
         raise InvalidInput("environments in processes need the replay on the GPU: leave replay_device out")
     threads = available_cores() if threads is None else threads
     if groups is None:
-        groups = asynchronous_groups(size, threads) if asynchronous else 1
+        groups = asynchronous_groups(size, threads) if processes else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the number of agents")
     if compiled:
@@ -88,13 +91,13 @@ def make_engine(
         if evaluates:
             eval_envs = close_on_failure(evaluation_environments(population, threads))
             check_evaluation(settings, eval_envs.spec)
-        make = _environment_process if asynchronous else _environments
+        make = _environment_process if processes else _environments
         shares = [share.tolist() for share in np.array_split(names, groups)]
         training = [close_on_failure(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
         if groups == 1 and _stays_on_device(training[0], population):
             executor = DeviceExecutor(population, state, training[0], compiled=compiled)
-        elif groups == 1 and population.device.type == "cpu" and not asynchronous:
+        elif groups == 1 and population.device.type == "cpu" and not processes:
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
@@ -116,14 +119,9 @@ def make_evaluator(population: Population, state: State, environments: Environme
     return HostEvaluator(population, state, environments, compiled=compiled)
 
 
-def prefers_processes(population: Population) -> bool:
-    """Whether environments are faster in processes of their own: emulators, with replay on a GPU."""
-    return prefers_processes_for(population.env.backend, population.settings.replay_device, population.device)
-
-
-def prefers_processes_for(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
-    """`prefers_processes`, before the population is built."""
-    return backend == "ale" and replay_device not in ("cpu", "disk") and can_wait(device)
+def prefers_processes(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
+    """Whether environments are faster in processes of their own: slow ones, with replay on a GPU."""
+    return BACKENDS[backend].is_slow and replay_device not in ("cpu", "disk") and can_wait(device)
 
 
 def asynchronous_groups(agents: int, threads: int) -> int:

@@ -6,26 +6,24 @@ agent's backward pass saves and from its weights; docs/settings.md compares the 
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from valueshare import host_memory
+from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidSetting
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population.activations import network_to_measure, saved_bytes
+from valueshare.population.devices import check_replay_device
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, all_tensors, initial_state, make_population
-from valueshare.population.train import check_replay_device, writes_in_background
+from valueshare.population.train import writes_in_background
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
 
-# An EnvPool LunarLander is 105 to 155 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
-# 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
-ENVIRONMENT_BYTES = {"envpool": 150_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
-SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # with EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 90_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
@@ -45,7 +43,6 @@ ADVICE = {
     "records": "fewer evaluations (a larger eval_interval)",
 }
 GPU_MEMORY = "GPU memory"
-Largest = Literal["network", "quantiles", "replay", "checkpoint", "environments", "records"]
 
 
 class DoesNotFit(InvalidSetting):
@@ -56,48 +53,51 @@ class DoesNotFit(InvalidSetting):
         self.one_fits = one_fits  # whether fewer agents would fit
 
 
-class Need(NamedTuple):
-    """Bytes that a population needs on its device, and in the host's memory."""
+class Bytes(NamedTuple):
+    """Bytes that must be free in one memory: so many per agent, and `fixed` for all of them together."""
 
     agents: int
-    per_agent: int  # bytes on the device, with the replay if it is there
+    per_agent: int
+    fixed: int
+
+    @property
+    def total(self) -> int:
+        return self.agents * self.per_agent + self.fixed
+
+
+class MemoryEstimate(NamedTuple):
+    """The parts of a population's memory, in bytes; `on` and `beside_gpu` add them up."""
+
+    agents: int
+    per_agent: int  # on the device, with the replay if it is there
     host_per_agent: int  # environments, and the replay if it is there
     frames_per_agent: int = 0  # frames of one checkpoint, which are packed
     replay_device: str | None = None
-    largest: Largest = "replay"  # what needs most of an agent's memory
+    largest: str = "replay"  # what needs most of an agent's memory, as in ADVICE
     graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
     checkpoint_copy_per_agent: int = 0  # host memory on CUDA: the copy from which a checkpoint is written
-    held: int = 0  # bytes that this process holds before anything of the population is made
+    used: int = 0  # by this process, before anything of the population is made
+
+    def on(self, device: torch.device) -> Bytes:
+        """The memory of the device; that of a CPU has everything."""
+        if device.type == "cpu":
+            return Bytes(self.agents, self.per_agent + self.host_per_agent, FIXED_BYTES["cpu"] + self._packing)
+        return Bytes(self.agents, self.per_agent + self.graphs_per_agent, FIXED_BYTES["cuda"])
+
+    def beside_gpu(self) -> Bytes:
+        """The host's memory where the device is a GPU."""
+        return Bytes(self.agents, self.host_per_agent + self.checkpoint_copy_per_agent, self._packing)
 
     @property
-    def host_overhead(self) -> int:
+    def _packing(self) -> int:
         """For packing frames: with many of them, whatever their number."""
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
-    @property
-    def host_per_agent_on_cuda(self) -> int:
-        """Bytes in the host's memory where the device is a GPU."""
-        return self.host_per_agent + self.checkpoint_copy_per_agent
 
-    def total(self, device: torch.device) -> int:
-        """Bytes on the device; on a CPU with the host's, and those that the process holds."""
-        return self.to_allocate(device) + (self.held if device.type == "cpu" else 0)
-
-    def to_allocate(self, device: torch.device) -> int:
-        """Bytes that must be free, beside those held already."""
-        return self.agents * self.bytes_per_agent(device) + self.overhead(device)
-
-    def bytes_per_agent(self, device: torch.device) -> int:
-        return self.per_agent + (self.host_per_agent if device.type == "cpu" else self.graphs_per_agent)
-
-    def overhead(self, device: torch.device) -> int:
-        return FIXED_BYTES[device.type] + (self.host_overhead if device.type == "cpu" else 0)
-
-
-def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
+def estimate(spec: PopulationSpec, network: NetworkFactory | None = None) -> MemoryEstimate:
     """The memory of one population, from the shapes of one of its agents."""
     try:
-        return _need_by_shapes(spec, network)
+        return _estimate_by_shapes(spec, network)
     except (MemoryError, RuntimeError) as error:
         if not _is_too_large(error):
             raise
@@ -108,14 +108,13 @@ def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
         ) from error
 
 
-def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Need:
+def _estimate_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> MemoryEstimate:
     population = make_population(spec.agents[:1], spec.settings, spec.env_spec, torch.device("meta"), network)
     state = initial_state(population)
     rings = sum(tensor.nbytes for tensor in state.replay)
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
-    small = spec.env_spec.backend == "envpool" and spec.env.startswith(SMALL_ENVIRONMENTS)
-    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.env_spec.backend]
-    environments = (1 + eval_env_count(spec.settings)) * one
+    environment_bytes = BACKENDS[spec.backend].environment_bytes(spec.env)
+    environments = (1 + eval_env_count(spec.settings)) * environment_bytes
     records = spec.settings.evaluations * RECORD_BYTES
     learning, on_cuda = _learning_bytes(population, state)
     columns, indices = _checkpoint_bytes(population, state)
@@ -125,13 +124,13 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     on_host = population.replay_on_host
     # As on a GPU: a run on a CPU needs no copy, and `check` counts one on a GPU only.
     in_background = writes_in_background(torch.device("cuda"), spec.env_spec, state.replay)
-    sizes: dict[Largest, int] = {
+    sizes = {
         "quantiles" if population.algorithm.is_quantile else "network": others + learning,
         "replay": rings + saving,
         "environments": environments,
         "records": records,
     }
-    return Need(
+    return MemoryEstimate(
         agents=spec.agents.height,
         per_agent=others + (learning if on_host else rings + max(learning, saving)),
         host_per_agent=environments + records + (rings + saving if on_host else 0),
@@ -140,56 +139,45 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
         largest=max(sizes, key=lambda name: sizes[name]),
         graphs_per_agent=max(0, on_cuda - learning),
         checkpoint_copy_per_agent=others + (0 if on_host else columns) if in_background else 0,
-        held=host_memory.resident_bytes(),
+        used=host_memory.resident_bytes(),
     )
 
 
-def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
-    """Refuse a population that does not fit, with advice; return a line of needed and free."""
+def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None) -> str:
+    """Refuse a population that does not fit, with advice; return a line of required and available memory."""
     check_replay_device(needs.replay_device, device)
-    free = free_bytes(device)
     on_cuda = device.type == "cuda"
-    _refuse_excess(
-        needs, needs.bytes_per_agent(device), needs.overhead(device), free, GPU_MEMORY if on_cuda else "memory", advice
-    )
-    if on_cuda:
-        only_on_gpu = needs.largest in ("network", "quantiles")
-        copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
-        needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
-        host_free = free_bytes(torch.device("cpu"))
-        _refuse_excess(needs, needs.host_per_agent_on_cuda, needs.host_overhead, host_free, "host memory", advice)
-    return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
+    required, free = needs.on(device), free_bytes(device)
+    _refuse_excess(needs, required, free, GPU_MEMORY if on_cuda else "memory", advice)
+    available = "available memory is unknown" if free is None else f"{format_bytes(free)} available"
+    if not on_cuda:
+        agents, used = pluralize(needs.agents, "agent"), format_bytes(needs.used)
+        parts = f"{used} already used by this process + {format_bytes(required.total)} for {agents}"
+        return f"requires {format_bytes(needs.used + required.total)} ({parts}); {available}"
+    only_on_gpu = needs.largest in ("network", "quantiles")
+    copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
+    needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
+    _refuse_excess(needs, needs.beside_gpu(), free_bytes(torch.device("cpu")), "host memory", advice)
+    return f"requires {format_bytes(required.total)}; {available}"
 
 
-def _terms(needs: Need, device: torch.device) -> str:
-    """The memory needed in all: held by this process already, and to be allocated."""
-    whole = f"{format_bytes(needs.total(device))} needed"
-    if device.type != "cpu":
-        return whole
-    agents = pluralize(needs.agents, "agent")
-    return f"{whole} ({format_bytes(needs.held)} held already, {format_bytes(needs.to_allocate(device))} for {agents})"
-
-
-def most_agents(needs: Need, device: torch.device, free: int, host_free: int) -> int:
+def most_agents(needs: MemoryEstimate, device: torch.device, free: int, host_free: int) -> int:
     """How many agents of a population fit into the free memory of a device and its host."""
-    overhead = needs.overhead(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
-    fit = int((USABLE * free - overhead) // needs.bytes_per_agent(device))
+    required = needs.on(device)
+    fixed = required.fixed + (PROCESS_BYTES if device.type == "cpu" else 0)
+    fit = int((USABLE * free - fixed) // required.per_agent)
     if device.type == "cuda":
-        per_agent = needs.host_per_agent_on_cuda
-        host = int(USABLE * host_free - (host_bytes(needs) - needs.agents * per_agent))
+        per_agent = needs.beside_gpu().per_agent
+        host = int(USABLE * host_free - (process_bytes(needs, device) - needs.agents * per_agent))
         fit = min(fit, int(host // per_agent))
     return max(0, fit)
 
 
-def host_bytes(needs: Need) -> int:
-    """The host memory of a population on a GPU, in a process of its own."""
-    overhead = FIXED_BYTES["cpu"] + PROCESS_BYTES
-    return needs.agents * needs.host_per_agent_on_cuda + needs.host_overhead + overhead
-
-
-def process_bytes(needs: Need) -> int:
-    """The memory of a population on a CPU, in a process of its own."""
-    return needs.to_allocate(torch.device("cpu")) + PROCESS_BYTES
+def process_bytes(needs: MemoryEstimate, device: torch.device) -> int:
+    """The host memory of a population in a process of its own, which trains on that device."""
+    if device.type == "cuda":
+        return needs.beside_gpu().total + FIXED_BYTES["cpu"] + PROCESS_BYTES
+    return needs.on(device).total + PROCESS_BYTES
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -200,20 +188,20 @@ def free_bytes(device: torch.device) -> int | None:
     return host_memory.free_bytes()
 
 
-def _refuse_excess(needs: Need, per_agent: int, overhead: int, free: int | None, kind: str, advice: str | None) -> None:
-    if free is None or (agents := needs.agents) * per_agent + overhead <= USABLE * free:
+def _refuse_excess(needs: MemoryEstimate, required: Bytes, free: int | None, kind: str, advice: str | None) -> None:
+    if free is None or required.total <= USABLE * free:
         return
-    fit = max(0, int((USABLE * free - overhead) // per_agent))
+    fit = max(0, int((USABLE * free - required.fixed) // required.per_agent))
     if advice is None:
         advice = f"{'give fewer seeds,' if fit else 'write'} {ADVICE[needs.largest]}"
     on_host = kind != GPU_MEMORY
     if on_host and host_memory.is_address_limited():
         advice += ", or raise the limit of the address space (ulimit -v)"
-    held = f" beside {format_bytes(needs.held)} held already" if on_host and needs.held else ""
+    used = f" beside the {format_bytes(needs.used)} already used by this process" if on_host and needs.used else ""
+    agents = pluralize(required.agents, "agent")
     raise DoesNotFit(
-        f"{pluralize(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
-        f"{format_bytes(agents * per_agent + overhead)} of {kind}{held} and {format_bytes(free)} are free: {fit:,} "
-        f"would fit; {advice}",
+        f"{agents} {'requires' if required.agents == 1 else 'require'} {format_bytes(required.total)} of {kind}{used}; "
+        f"{format_bytes(free)} available: {fit:,} would fit; {advice}",
         one_fits=fit > 0,
     )
 
@@ -243,15 +231,15 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
         learning = target = measuring = playing = 0
     pairs = batch * counts.learn * counts.target * 4  # [B, N, N'] of float32
     # With 4,096 actions, 3.7 to 3.9 times the outputs [B, A] or [B, N, A] were measured for DQN and 4.8 for Double DQN.
-    one = population.algorithm.peak_output_tensors * population.env.actions * 4
-    outputs = one * batch * max(1, counts.learn, counts.target + counts.act)  # the target's are of one pass
+    output_bytes = population.algorithm.peak_output_tensors * population.env.actions * 4
+    outputs = output_bytes * batch * max(1, counts.learn, counts.target + counts.act)  # the target's are of one pass
     update = ACTIVATION_FACTOR * learning + max(0, target - learning) + PAIR_FACTOR * pairs
     update += WEIGHT_FACTOR * weights + outputs
     # A batch, and the indices that find it: both observations, and five numbers of 64 bits.
     observation = math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
     update += 2 * batch * (2 * observation + 5 * 8)
     on_cuda = CUDA_ACTIVATION_FACTOR * learning + CUDA_WEIGHT_FACTOR * weights + outputs
-    acting = one * max(1, counts.act)
+    acting = output_bytes * max(1, counts.act)
     others = max(measuring + batch * acting, playing + playing_states * acting)
     return int(max(update, others)), int(max(update, on_cuda, others))
 

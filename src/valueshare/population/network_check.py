@@ -53,12 +53,12 @@ def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
         # Rounding of a mean that k multiplies is multiplied too.
         if (outputs - alone).abs().max() > RTOL * alone.abs().max() + ATOL * (1 + k):
             raise InvalidInput(
-                f"the network does something for k = {k:g} that is in none of its buffers: keep k "
+                f"the network depends on k = {k:g} through state that is not a buffer: keep k "
                 "in a buffer, as MeanExpansion does"
             )
         if k and torch.equal(_with_random_weights(module, inputs), _with_random_weights(shared, inputs)):
             raise InvalidInput(
-                f"the network does the same for k = {k:g} as for k = 0: end it with "
+                f"the network ignores k (same output for k = {k:g} as for k = 0): end it with "
                 "MeanExpansion(k), or give k = 0 alone"
             )
 

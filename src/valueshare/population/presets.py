@@ -260,8 +260,8 @@ PRESET_ALIASES = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task
 
 def preset_name(env: str) -> str | None:
     """The environment whose preset an environment has, besides Atari and MinAtar games; None: the generic settings."""
-    plain = split_bins(env).env_id
-    name = PRESET_ALIASES.get(plain, plain)
+    without_bins = split_bins(env).env_id
+    name = PRESET_ALIASES.get(without_bins, without_bins)
     return name if name in PRESETS else None
 
 
@@ -272,9 +272,9 @@ def preset_text(env: str) -> str:
     name = preset_name(env)
     if name is not None:
         return f"preset of {name}"
-    plain = split_bins(env).env_id
-    other_version = [known for known in PRESETS if known.partition("-v")[0] == plain.partition("-v")[0]]
-    return f"generic ({plain} has no preset{''.join(f'; {known} has one' for known in other_version)})"
+    without_bins = split_bins(env).env_id
+    other_version = [known for known in PRESETS if known.partition("-v")[0] == without_bins.partition("-v")[0]]
+    return f"generic ({without_bins} has no preset{''.join(f'; {known} has one' for known in other_version)})"
 
 
 def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequence[int] = ()) -> Preset:

@@ -6,8 +6,9 @@ from functools import cached_property
 import polars as pl
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.settings import TrainingSettings
+from valueshare.schema import Backend
 
 
 @dataclass(frozen=True)

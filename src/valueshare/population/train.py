@@ -1,9 +1,7 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
-import gc
-import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +12,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import Backend, EnvironmentSpec
-from valueshare.errors import InvalidInput, InvalidSetting, first_line
+from valueshare.envs.backends import BACKENDS
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial_files, save
 from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
+from valueshare.population.devices import check_replay_device, checked_device, release_memory, training_on
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
@@ -31,6 +31,7 @@ from valueshare.records import CheckpointPaths
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
+from valueshare.schema import Backend
 
 
 class PhaseReport(NamedTuple):
@@ -89,7 +90,7 @@ def train_population(
     check_replay_device(settings.replay_device, device)
     paths = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
-        with on_device(device, tf32=settings.tf32, own_network=network is not None):
+        with training_on(device, tf32=settings.tf32, own_network=network is not None):
             specs = [
                 environment_spec(env, backend, settings.atari_protocol)
                 for env in agents["env"].unique(maintain_order=True)
@@ -172,7 +173,7 @@ def writes_in_background(device: torch.device, env: EnvironmentSpec, replay: Tra
     are too large to copy, and are packed from the replay itself. With environments in JAX, callbacks, which come when a
     checkpoint is written, must not run other programs of JAX during a phase.
     """
-    return device.type == "cuda" and env.backend != "jax" and not transitions.holds_frames(replay)
+    return device.type == "cuda" and not BACKENDS[env.backend].uses_jax and not transitions.holds_frames(replay)
 
 
 def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:
@@ -206,68 +207,3 @@ def _resume(
         for name in segment.frames:  # one file at a time
             packing.restore(state.replay, load_file(paths.checkpoints / name))
     return manifest.phase + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest.records]
-
-
-def check_replay_device(replay_device: str | None, device: torch.device) -> None:
-    """Refuse a replay on a GPU if training is on a CPU."""
-    if replay_device == "cuda" and device.type != "cuda":
-        raise InvalidSetting(
-            "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
-            "--device cuda where there is one"
-        )
-
-
-def checked_device(device: str | torch.device) -> torch.device:
-    """The device of that name, if it is here."""
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
-    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
-    if chosen.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
-    return chosen
-
-
-@contextmanager
-def on_device(device: torch.device, *, tf32: bool, own_network: bool = False) -> Iterator[None]:
-    """The backends of PyTorch as training wants them; then all as before.
-
-    On CUDA: the device is the current one, and TensorFloat-32 on or off. Streams and graphs belong to the current
-    device, whatever the tensors are on. On an Arm processor: matrix products by OpenBLAS, because oneDNN takes up to
-    three times as long for products with a transposed matrix, as in the gradients of small layers. With an
-    `own_network` of the user this is left alone: it may have convolutions, at which oneDNN is better.
-    """
-    if device.type != "cuda":
-        with _without_onednn() if not own_network and platform.machine() in ("aarch64", "arm64") else nullcontext():
-            yield
-        return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")  # matrix products
-    torch.backends.cudnn.allow_tf32 = tf32  # convolutions
-    try:
-        with torch.cuda.device(device):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    onednn: Any = torch.backends.mkldnn  # PyTorch's types do not say that its switches are bools
-    before, onednn.enabled = onednn.enabled, False
-    try:
-        yield
-    finally:
-        onednn.enabled = before
-
-
-def release_memory(device: torch.device, *, compiled: bool = False) -> None:
-    """Give back what nothing refers to any more; graphs and their memory are found by it too."""
-    if compiled:
-        torch.compiler.reset()  # what it compiled refers to the tensors of a population
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -14,12 +14,12 @@ import torch
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
+from valueshare.population.devices import checked_device, training_on
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import check_episode_options, most_steps, play_seeds
 from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
-from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetch_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
@@ -168,7 +168,7 @@ def _play_population(
 ) -> pl.DataFrame:
     population = chosen.population
     with ExitStack() as stack:
-        stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
+        stack.enter_context(training_on(population.device, tf32=population.settings.tf32))
         agent = population.agents["agent"][0]
         state, step = read_newest(folder, chosen.name, agent, partial(_trained_state, chosen))
         environments = evaluation_environments(population, threads)

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import polars as pl
 from rich.console import Console
 
+from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import InvalidInput
@@ -125,14 +126,14 @@ def check_counts(execution: ExecutionOptions) -> None:
             raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
 
 
-def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
+def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.MemoryEstimate]:
     """The memory each population needs, by name, once its settings are checked.
 
     Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
     shapes are known here; `check_network` runs it once memory is checked.
     """
     check_counts(execution)
-    kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.Need] = {}
+    kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.MemoryEstimate] = {}
     needs = {}
     for name, spec in plan.populations.items():
         if execution.network is not None:
@@ -140,9 +141,9 @@ def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Nee
         kind = spec.settings, replace(spec.env_spec, name=""), spec.algorithm
         if kind not in kinds:
             check_evaluation(spec.settings, spec.env_spec)
-            kinds[kind] = memory.need(spec, execution.network)
+            kinds[kind] = memory.estimate(spec, execution.network)
         needs[name] = kinds[kind]._replace(agents=spec.agents.height)
     for env, backend in plan.backends.items():
-        if backend == "gymnasium":  # third-party, perhaps
+        if BACKENDS[backend].is_third_party:
             check_environment(env)
     return needs

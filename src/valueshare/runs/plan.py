@@ -13,14 +13,13 @@ import polars as pl
 
 from valueshare._version import __version__
 from valueshare.envs import atari_protocol
-from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.integers import ceil_div
 from valueshare.population.run_config import check_agents, checked_config
 from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.table import populations, table_digest
-from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
+from valueshare.schema import FORMAT, Backend, Invalid, TrainingConfig, validate_as
 from valueshare.setting import as_count
 from valueshare.text import ranges
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from valueshare.algorithm_info import setting_readers
 from valueshare.envs.atari_games import atari_game, is_atari
+from valueshare.envs.backends import BACKENDS
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.presets import preset_text
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, TrainingSettings
@@ -45,7 +46,7 @@ def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
     presets = ", ".join(dict.fromkeys(map(preset_text, plan.settings)))
     names: list[str] = [env] if isinstance(env, str) else list(env)
     ids = [name for name in names if is_atari(name) and "-v" in name]
-    games = {name: atari_game(name) for name in ids if plan.backends.get(name, "ale") == "ale"}
+    games = {name: atari_game(name) for name in ids if BACKENDS[plan.backends.get(name, "ale")].has_protocols}
     notes = [
         f"note: {name} is {game.name} by the protocol {plan.settings[game.env_id].atari_protocol} (docs/atari.md), "
         "not by the settings of that id; others: --atari-protocol"

@@ -13,8 +13,8 @@ from torch import nn
 
 from valueshare.algorithm_info import algorithm_name, setting_readers
 from valueshare.envs import atari_protocol, environment_spec
-from valueshare.envs.base import Backend, EnvironmentSpec
-from valueshare.envs.minatar import is_minatar
+from valueshare.envs.backends import BACKENDS
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.expansion import Coefficient, is_n, resolve_ks
 from valueshare.learning.algorithms import ALGORITHMS
@@ -25,6 +25,7 @@ from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
+from valueshare.schema import Backend
 from valueshare.setting import as_int
 
 
@@ -104,9 +105,10 @@ def _environment(
 ) -> tuple[Preset, EnvironmentSpec]:
     """The preset of an environment, overridden, and its spec; Pong becomes ALE/Pong-v5, with its protocol named."""
     env_spec = environment_spec(env, backend)
-    name = env_spec.name if env_spec.backend == "ale" else env
+    has_protocols = BACKENDS[env_spec.backend].has_protocols
+    name = env_spec.name if has_protocols else env
     preset = override_preset(preset_for(name, algorithms, env_spec.network_shape), overrides)
-    if env_spec.backend == "ale":
+    if has_protocols:
         protocol = atari_protocol(preset.settings.atari_protocol)
         if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
             raise InvalidSetting(
@@ -130,7 +132,7 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     return {
         env: kinds.setdefault((settings[env], replace(spec, name="")), env)
         for env, spec in specs.items()
-        if spec.backend == "ale" or is_minatar(env)
+        if BACKENDS[spec.backend].can_mix(env)
     }
 
 

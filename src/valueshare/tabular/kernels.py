@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
-from valueshare.splitmix import LOW_HALF, S32, below, bits, mix, source_type, uniform
+from valueshare.splitmix import LOW_HALF, S32, bits, mix, randint, source_type, uniform
 from valueshare.tabular import randomness, rules
 from valueshare.tabular.randomness import ACTIONS, STARTS, TRANSITIONS
 from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
@@ -95,7 +95,7 @@ def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: 
         best = value if value > best else best
     pick = draw & LOW_HALF
     if ties > 1:
-        skip = below(pick, ties)
+        skip = randint(pick, ties)
         for a in range(len(actions)):
             if z[i, s, a] == best:
                 if skip == 0:
@@ -103,7 +103,7 @@ def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: 
                     break
                 skip -= 1
     explore = np.float64(draw >> S32) < epsilon * 4294967296.0
-    return below(pick, len(actions)) if explore else action, total
+    return randint(pick, len(actions)) if explore else action, total
 
 
 @njit(inline="always")

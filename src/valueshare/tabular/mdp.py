@@ -148,16 +148,16 @@ class FiniteMDP:
         if table is None or start is None:
             raise InvalidInput(f"{env_id} does not publish its transition table; these do: {', '.join(PUBLISHED)}")
         states, actions = len(table), len(table[0])
-        transition, paid = (np.zeros((states, actions, states)) for _ in range(2))  # paid: probability-weighted reward
+        transition, weighted_rewards = (np.zeros((states, actions, states)) for _ in range(2))  # by probability
         ends, continues = np.zeros((2, states, states), dtype=np.bool_)  # [from, to]
         for state, choices in table.items():
             for action, outcomes in choices.items():
                 for probability, successor, reward, ended in outcomes:
                     transition[state, action, successor] += probability
-                    paid[state, action, successor] += probability * reward
+                    weighted_rewards[state, action, successor] += probability * reward
                     (ends if ended else continues)[state, successor] |= probability > 0
         terminal = ends.any(axis=0)
-        rewards = np.divide(paid, transition, out=np.zeros_like(paid), where=transition > 0)
+        rewards = np.divide(weighted_rewards, transition, out=np.zeros_like(weighted_rewards), where=transition > 0)
         mdp = cls(transition, rewards, start, terminal, discount, name=env_id)
         # A state either ends every episode that enters it or none. Rows that no episode can visit (Taxi has some: the
         # passenger waits where she wants to go) may say otherwise.

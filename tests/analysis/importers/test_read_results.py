@@ -265,7 +265,7 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + "Pong,dqn,0,10.5,1\n", "line 2: step is 10.5, not a whole number"),
         (HEADER + "Pong,dqn,,10,1\n", "line 2: seed is None, not a whole number"),
         (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
-        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 is there"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 occurs twice"),
         (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
         (HEADER + "Pong,dqn,0,10,1e200\n", "line 2: score is 1e+200, not a score"),
         (HEADER + "Pong,dqn,0,-10,1\n", "line 2: step is -10, not a number >= 0"),

@@ -136,7 +136,7 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert alive == [0] * 5
     assert len(copies) > 5
     spec = PopulationSpec("population-0", AGENTS, FIVE_PHASES, "envpool")
-    assert 2 * memory.need(spec).checkpoint_copy_per_agent == pytest.approx(max(sizes), rel=0.05)
+    assert 2 * memory.estimate(spec).checkpoint_copy_per_agent == pytest.approx(max(sizes), rel=0.05)
 
 
 # Trains, and is killed in step 80, while phase 1 is being written: at the file that is its argument.

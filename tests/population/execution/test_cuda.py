@@ -146,7 +146,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("valueshare.population.execution.learner.update", update_alone)
     # Asynchronous groups do not wait for it.
-    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda population: False)
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: False)
     alone = trained()
     for name, value in alone.items():
         assert torch.equal(first[name], value), name

@@ -62,7 +62,9 @@ def test_a_split_that_is_there_stays() -> None:
 def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = ProcessLauncher(LauncherOptions(workers=2))
     plan = launcher.split(make_plan("CartPole-v1", seeds=2, steps=1_000))
-    one = memory.process_bytes(memory.need(plan.populations["population-0-0"]))  # with libraries
+    one = memory.process_bytes(
+        memory.estimate(plan.populations["population-0-0"]), torch.device("cpu")
+    )  # with libraries
     assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
     said = launcher.check(plan, ExecutionOptions())

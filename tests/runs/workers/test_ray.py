@@ -191,10 +191,10 @@ def test_expected_hours_by_hand(tmp_path: Path) -> None:
 
 def test_populations_are_cut_to_fit_a_node() -> None:
     whole = PLAN.populations["population-0"]
-    need = memory.need(whole)
+    need = memory.estimate(whole)
     # Room for 3 of the 4 agents of the first population; the second has 2.
     cpu = import_module("torch").device("cpu")
-    room = (memory.process_bytes(need._replace(agents=3)) + need.bytes_per_agent(cpu) / 2) / memory.USABLE
+    room = (memory.process_bytes(need._replace(agents=3), cpu) + need.on(cpu).per_agent / 2) / memory.USABLE
     launcher = ray.RayLauncher(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
     assert launcher.split(PLAN).chunks == {"population-0": 2}
     least = launcher.split(replace(PLAN, chunks={"population-1": 2}))

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
-from valueshare.splitmix import S32, Bits, below, bits, source_type, uniform
+from valueshare.splitmix import S32, Bits, bits, randint, source_type, uniform
 
 IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
 NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
@@ -59,7 +59,7 @@ def record(**fields: Any) -> np.dtype[Any]:
 @njit(inline="always")
 def choice(random: Bits, number: int, count: int) -> int:
     """An integer in [0, count), from the random number `number` of a step."""
-    return below(bits(random, number) >> S32, count)
+    return randint(bits(random, number) >> S32, count)
 
 
 @njit(inline="always")

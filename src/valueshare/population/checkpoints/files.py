@@ -26,7 +26,7 @@ def read_manifest(path: Path) -> Manifest:
     except Invalid as error:  # its checksum is right: it was written so
         raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
     if manifest.phase != phase_of(path.name):
-        raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
+        raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: restore its own file")
     return manifest
 
 

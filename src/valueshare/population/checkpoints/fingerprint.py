@@ -16,7 +16,7 @@ PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and
 
 
 def fingerprint(population: Population, state: State) -> dict[str, Any]:
-    """Settings, agents, protocol and network of a population, as plain JSON values."""
+    """Settings, agents, protocol and network of a population, as JSON values."""
     shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
     settings = population.settings.to_json()
     values = {
@@ -27,8 +27,8 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     }
     if population.settings.atari_protocol is not None:
         values[PROTOCOL] = atari_protocol(population.settings.atari_protocol).digest
-    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
-    return plain
+    json_values: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
+    return json_values
 
 
 def is_earlier_end(manifest: Manifest, wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:

@@ -81,8 +81,8 @@ def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
                 return _newest(paths, load)
             damages.append((path, damage))
         else:
-            for each in damages:
-                _log.warning("%s is damaged (%s): using the checkpoint before it", *each)
+            for damaged in damages:
+                _log.warning("%s is damaged (%s): using the checkpoint before it", *damaged)
             return found
     if damages:
         newest, why = damages[0]

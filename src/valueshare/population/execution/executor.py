@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from valueshare.envs.backends import BACKENDS
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.execution.asynchronous import run_asynchronously
 from valueshare.population.execution.cuda_streams import Streams
@@ -80,7 +81,7 @@ class GroupExecutor:
 
         if self.is_asynchronous and population.device.type == "cuda":
             torch.cuda.synchronize()  # or earlier actions might reach the new episodes
-        if population.env.backend != "ale":
+        if not BACKENDS[population.env.backend].is_slow:
             return [reset(group) for group in groups]
         with ThreadPoolExecutor(len(groups)) as pool:
             return list(pool.map(reset, groups))

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
+from valueshare.envs.backends import BACKENDS
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.groups import Group, GroupedPopulation, choose_actions, store_last_step
@@ -87,10 +88,11 @@ def run_threaded(
     # Sampling on the host takes a while, so it comes when the environments are running.
     arrives_late = learner.sample_on_host is not None and population.device.type == "cuda"
     # Work that only one group may do at a time. On a CPU all groups compute with one module, which holds one group's
-    # weights at a time. Gymnasium environments are third-party Python code, which may not be thread-safe.
+    # weights at a time. Third-party Python code may not be thread-safe.
     unlocked: AbstractContextManager[object] = nullcontext()
     computing = threading.Lock() if len(groups) > 1 and on_cpu else unlocked
-    stepping = threading.Lock() if len(groups) > 1 and population.env.backend == "gymnasium" else unlocked
+    third_party = BACKENDS[population.env.backend].is_third_party
+    stepping = threading.Lock() if len(groups) > 1 and third_party else unlocked
 
     def update(t: int) -> None:
         with streams.joint():

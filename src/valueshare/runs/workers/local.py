@@ -12,11 +12,12 @@ from pathlib import Path
 
 from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
+from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, InvalidSetting, first_line
 from valueshare.host_memory import format_bytes, is_out_of_memory
 from valueshare.population import memory
+from valueshare.population.devices import checked_device
 from valueshare.population.network_check import check_network
-from valueshare.population.train import checked_device
 from valueshare.records import read_progress
 from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
@@ -51,7 +52,7 @@ class LocalLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         device = checked_device(plan.device)
         needs = check_needs(plan, execution)
-        largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
+        largest_first = sorted(needs.values(), key=lambda need: -need.on(device).total)
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
             for spec in plan.populations.values():
@@ -104,7 +105,7 @@ class ProcessLauncher(Launcher):
         needs = check_needs(plan, execution)
         for need in needs.values():
             memory.check(need, device)
-        largest = sorted(map(memory.process_bytes, needs.values()))[-self._workers :]
+        largest = sorted(memory.process_bytes(need, device) for need in needs.values())[-self._workers :]
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
@@ -166,7 +167,7 @@ def _outcome(process: Child) -> Outcome:
 
 def _check_environments(plan: Plan) -> None:
     """Refuse environments that only this process has registered with Gymnasium."""
-    registered = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
+    registered = [env for env, backend in plan.backends.items() if BACKENDS[backend].is_third_party]
     names = [env for env in registered if ":" not in env]  # with a module, which registers them
     if not names:
         return

@@ -17,8 +17,8 @@ import torch
 from valueshare.errors import InvalidInput, InvalidSetting
 from valueshare.host_memory import format_bytes
 from valueshare.population import memory
+from valueshare.population.devices import check_replay_device
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.train import check_replay_device
 from valueshare.records import read_progress
 from valueshare.runs.execution import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
 from valueshare.runs.launcher_options import LauncherOptions
@@ -65,8 +65,7 @@ class RayLauncher(Launcher):
         slot = self._slot(plan)
         able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
-        host_bytes = memory.host_bytes if device.type == "cuda" else memory.process_bytes
-        wanted = {name: host_bytes(need) for name, need in check_needs(plan, execution).items()}
+        wanted = {name: memory.process_bytes(need, device) for name, need in check_needs(plan, execution).items()}
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
             raise memory.DoesNotFit(
@@ -91,11 +90,11 @@ class RayLauncher(Launcher):
         room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
         for name, spec in plan.unsplit_populations.items():
-            need = memory.need(spec)
+            need = memory.estimate(spec)
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {spec.label} needs {format_bytes(need.bytes_per_agent(device))} and does not fit: "
+                    f"one agent of {spec.label} needs {format_bytes(need.on(device).per_agent)} and does not fit: "
                     f"write {memory.ADVICE[need.largest]}"
                 )
             limits[name] = fit

@@ -1,4 +1,4 @@
-"""IBQ on the paper's 5 x 5 gridworld in plain NumPy, one step at a time: the baseline for speed.
+"""IBQ on the paper's 5 x 5 gridworld in NumPy, one step at a time: the baseline for speed.
 
 It shares no code with the compiled learners, so it is also an independent check of their results.
 """
