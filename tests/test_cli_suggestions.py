@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.cli import make_app
 from valueshare.errors import InvalidInput
 from valueshare.population.other_names import ALGORITHMS_NOT_HERE, OTHER_ALGORITHMS, OTHER_NAMES, check_known
 from valueshare.population.settings import SETTINGS
-from valueshare.text import ALGORITHM_NAMES
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -138,21 +138,21 @@ def test_python_gives_the_same_advice(name: str, advice: str) -> None:
         ("dueling", "it is called dueling-dqn here"),
         ("duelling-dqn", "did you mean dueling-dqn"),
         *(
-            (other, f"write one of {', '.join(ALGORITHM_NAMES)}")
+            (other, f"write one of {', '.join(ALGORITHM_INFO)}")
             for other in ("d3qn", "qr-dqn", "c51", "rainbow", "ppo")
         ),
     ],
 )
 def test_algorithms_by_other_names(name: str, hint: str) -> None:
     with pytest.raises(InvalidInput, match=f"^there is no algorithm '{name}': {hint}"):
-        check_known("algorithm", name, ALGORITHM_NAMES)
+        check_known("algorithm", name, ALGORITHM_INFO)
 
 
 def test_names_of_other_algorithms_are_not_ours() -> None:
     others = [name for names in OTHER_ALGORITHMS.values() for name in names]
-    assert set(OTHER_ALGORITHMS) <= set(ALGORITHM_NAMES)
-    assert len({*others, *ALGORITHMS_NOT_HERE, *ALGORITHM_NAMES}) == sum(
-        map(len, (others, ALGORITHMS_NOT_HERE, ALGORITHM_NAMES))
+    assert set(OTHER_ALGORITHMS) <= set(ALGORITHM_INFO)
+    assert len({*others, *ALGORITHMS_NOT_HERE, *ALGORITHM_INFO}) == sum(
+        map(len, (others, ALGORITHMS_NOT_HERE, ALGORITHM_INFO))
     )
 
 

@@ -20,8 +20,8 @@ from polars.testing import assert_frame_equal
 from valueshare import InvalidInput, gridworld, sweep
 from valueshare.benchmarks.numpy_learner import completed_episodes
 from valueshare.cli import main
-from valueshare.experiments.studies import TabularStudy, gridworld_studies, step_size_grid
 from valueshare.experiments.tabular import TabularResult, summarize, sweep_studies
+from valueshare.experiments.tabular_designs import TabularStudy, gridworld_studies, step_size_grid
 from valueshare.runs.launcher_options import LauncherOptions
 
 FIGURE_KEYS = [

@@ -1,6 +1,5 @@
-"""Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
+"""Text for people: counts with their nouns, exact and plain numbers, intervals and columns."""
 
-import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -8,24 +7,9 @@ from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
-# The algorithms of `learning.algorithms.ALGORITHMS`, here because the command line starts without PyTorch. In the
-# order of the paper's table.
-ALGORITHM_NAMES = {
-    "dqn": "DQN",
-    "dueling-dqn": "Dueling DQN",
-    "ib-dqn": "IB-DQN",
-    "rdq": "RDQ",
-    "double-dqn": "Double DQN",
-    "ib-double-dqn": "IB-Double DQN",
-    "iqn": "IQN",
-    "ib-iqn": "IB-IQN",
-}
-
 # What `train` prints at its end, and what reports call a final score.
 LAST_SCORE = "score of the last evaluation"
 FINAL_SCORE = "mean of the last three evaluations"
-# The k of a report for agents whose k is the number of actions of their own environment, where those differ.
-K_IS_N = math.inf
 
 
 def pluralize(count: int, what: str) -> str:
@@ -96,12 +80,31 @@ def plain_number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def format_number(value: float) -> str:
+    """A score or another result: four digits at most, with a real minus."""
+    size = abs(value)
+    return with_minus(f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}")
+
+
+def format_steps(value: float, _: object = None) -> str:
+    """A number of timesteps, short: 250k, 33.75M. Matplotlib gives formatters a position as well."""
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return with_minus(f"{value / size:.4g}{suffix}")
+    return with_minus(f"{value:g}")
+
+
+def with_minus(number: str) -> str:
+    """A number with a real minus in place of the hyphen."""
+    return number.replace("-", "−")
+
+
 def interval_text(value: float, low: float, high: float, least_decimals: int = 0) -> str:
     """50 [24, 76]: with as many decimals as show two digits of the interval's width, and a real minus."""
     width, rounding = high - low, 1e-12 * max(abs(low), abs(high))
     decimals = min(12, max(0, 1 - floor(log10(width)))) if width > rounding else 2
     decimals = max(decimals, least_decimals)
-    middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in (value, low, high))
+    middle, below, above = (with_minus(f"{x:,.{decimals}f}") for x in (value, low, high))
     return f"{middle} [{below}, {above}]"
 
 
@@ -110,28 +113,3 @@ def align_columns(rows: Sequence[Sequence[str]], *, right: bool = False) -> list
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = str.rjust if right else str.ljust
     return ["  ".join([row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])]).rstrip() for row in rows]
-
-
-def algorithm_name(given: str) -> str:
-    """The name of an algorithm as it is stored: ib-dqn for IB-DQN and IB_DQN."""
-    return given.lower().replace("_", "-")
-
-
-def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
-    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
-    name = ALGORITHM_NAMES.get(algorithm, algorithm)
-    if k is None:
-        return name
-    if k == 0:
-        return name.removeprefix("IB-") if algorithm in ALGORITHM_NAMES else name
-    return f"{name}(n)" if k == n and algorithm in ALGORITHM_NAMES else f"{name}({k_text(k)})"
-
-
-def other_name_at_zero(algorithm: str) -> str:
-    """ib-dqn for dqn, and dqn for ib-dqn: with k = 0 they are one."""
-    return algorithm.removeprefix("ib-") if algorithm.startswith("ib-") else f"ib-{algorithm}"
-
-
-def k_text(k: float) -> str:
-    """4, or n where k is the number of actions of each environment."""
-    return "n" if k == K_IS_N else f"{k:g}"

@@ -14,7 +14,7 @@ from valueshare.analysis import (
     sample_efficiency,
     sample_efficiency_interval,
 )
-from valueshare.analysis.efficiency import Reached
+from valueshare.analysis.efficiency import EfficiencyPoint
 
 Tidy = Callable[..., pl.DataFrame]
 
@@ -30,14 +30,14 @@ def curves(**lines: list[float | None]) -> pl.DataFrame:
 
 def test_the_first_step_that_reaches_the_others_best() -> None:
     table = curves(dqn=[1, 5, 4, 5], ib=[2, 4, 5, 3], slow=[0, 1, 2, 3])
-    assert sample_efficiency(table, "ib", "dqn") == Reached(30, 5.0, 20, 40, 0.75)
+    assert sample_efficiency(table, "ib", "dqn") == EfficiencyPoint(30, 5.0, 20, 40, 0.75)
     assert sample_efficiency(table, "slow", "dqn").step is None
     assert sample_efficiency(table, "slow", "dqn").fraction is None
 
 
 def test_curves_of_other_lengths_and_with_gaps() -> None:
     table = curves(dqn=[1, None, 3], ib=[2, 4, None, 1, 1])
-    assert sample_efficiency(table, "ib", "dqn") == Reached(20, 3.0, 30, 30, 20 / 30)
+    assert sample_efficiency(table, "ib", "dqn") == EfficiencyPoint(20, 3.0, 30, 30, 20 / 30)
 
 
 def test_curves_that_cannot_be_compared_are_refused() -> None:
@@ -54,7 +54,7 @@ def test_curves_that_cannot_be_compared_are_refused() -> None:
 def test_points_over_fewer_games_are_other_quantities() -> None:
     """At step 30 only easy games are left of dqn: 9 is not what ib has to reach."""
     table = curves(dqn=[1, 5, 9], ib=[4, 5, 6]).with_columns(games=pl.Series([2, 2, 1, 2, 2, 2]))
-    assert sample_efficiency(table, "ib", "dqn") == Reached(20, 5.0, 20, 20, 1.0)
+    assert sample_efficiency(table, "ib", "dqn") == EfficiencyPoint(20, 5.0, 20, 20, 1.0)
     fewer = table.with_columns(games=pl.Series([1, 1, 1, 2, 2, 2]))
     with pytest.raises(InvalidInput, match="dqn has no point over all 2 environments"):
         sample_efficiency(fewer, "ib", "dqn")
@@ -94,7 +94,7 @@ def test_the_interval_is_that_of_a_naive_bootstrap(rising: pl.DataFrame) -> None
     found = sample_efficiency_interval(rising, "ib", "dqn", resamples=20_000).table
     row = found.row(0, named=True)
     point = sample_efficiency(iqm_curves(rising, resamples=1).table, "ib", "dqn")
-    assert tuple(row[name] for name in Reached._fields) == tuple(point)
+    assert tuple(row[name] for name in EfficiencyPoint._fields) == tuple(point)
     x, y = (
         rising.filter(algorithm=name).sort("env", "seed", "step")["score"].to_numpy()
         .reshape(3, 4, 10)

@@ -197,7 +197,7 @@ def test_a_k_is_named_with_its_column(tidy: Tidy) -> None:
     )
     row = found.table.to_dicts()[0]
     assert (row["x"], row["y"], row["difference"]) == ("ib-dqn k=18", "ib-dqn k=1", 17.0)
-    with pytest.raises(InvalidInput, match=r"several rows of one run .*: add 'k' to `by`"):
+    with pytest.raises(InvalidInput, match=r"duplicate rows for one run .*: add 'k' to `by`"):
         difference_interval(table, "ib-dqn", {"k": 1.0})
 
 
@@ -212,11 +212,11 @@ def test_games_that_one_alone_has_are_left_out_and_said(tidy: Tidy) -> None:
 
 
 def test_bad_tables_are_refused(two_algorithms: pl.DataFrame, ended: pl.DataFrame) -> None:
-    with pytest.raises(InvalidInput, match=r"several rows of one run .*\(run_auc, final_scores\)"):
+    with pytest.raises(InvalidInput, match=r"duplicate rows for one run .*\(run_auc, final_scores\)"):
         bootstrap_interval(two_algorithms)
-    with pytest.raises(InvalidInput, match=r"several rows of one run .*: give each run once"):
+    with pytest.raises(InvalidInput, match=r"duplicate rows for one run .*: give each run once"):
         bootstrap_interval(pl.concat([ended, ended]))
-    with pytest.raises(InvalidInput, match=r"several rows .*: add 'step_size' to `by`"):
+    with pytest.raises(InvalidInput, match=r"duplicate rows .*: add 'step_size' to `by`"):
         bootstrap_interval(pl.concat([ended.with_columns(step_size=pl.lit(size)) for size in (0.1, 0.2)]))
     with pytest.raises(InvalidInput, match="no column 'gap': choose one of env, algorithm"):
         bootstrap_interval(ended, column="gap")

@@ -56,8 +56,8 @@ def test_choices_and_scores_are_those_of_plain_python(made_up: Known) -> None:
         assert found[k]["mean"] == pytest.approx(mean(held_out[k]))
         assert found[k]["difference"] == pytest.approx(mean(held_out[k]) - mean(held_out[0.0]))
         assert found[k]["runs"] == 8
-        at_plain = [*made_up[k, choices[0.0][0]][4:], *made_up[k, choices[0.0][1]][:4]]
-        assert found[k]["mean_at_plain"] == pytest.approx(mean(at_plain))
+        at_reference = [*made_up[k, choices[0.0][0]][4:], *made_up[k, choices[0.0][1]][:4]]
+        assert found[k]["mean_at_reference"] == pytest.approx(mean(at_reference))
     assert any(first != second for first, second in choices.values())  # or the halves would not matter
     assert (found[0.0]["difference_low"], found[0.0]["difference_high"]) == (0.0, 0.0)
 

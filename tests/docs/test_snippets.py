@@ -16,8 +16,8 @@ import gymnasium
 import pytest
 from page_snippets import PAGES, ROOT, Snippet, page_name, snippets
 
+from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.text import ALGORITHM_NAMES
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
@@ -80,7 +80,7 @@ Cli = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
     """Pages register environments and algorithms: only for themselves."""
-    registries: list[dict[str, Any]] = [gymnasium.registry, ALGORITHMS, ALGORITHM_NAMES]
+    registries: list[dict[str, Any]] = [gymnasium.registry, ALGORITHMS, ALGORITHM_INFO]
     before = [dict(registry) for registry in registries]
     yield
     for registry, entries in zip(registries, before, strict=True):

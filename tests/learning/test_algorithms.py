@@ -7,22 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
+from valueshare.algorithm_info import ALGORITHM_INFO, setting_readers, unread_settings
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import (
-    ALGORITHMS,
-    Forward,
-    LossSettings,
-    QuantileCounts,
-    Taus,
-    draw_taus,
-    setting_readers,
-    unread_settings,
-)
+from valueshare.learning.algorithms import ALGORITHMS, Forward, LossSettings, QuantileCounts, Taus, draw_taus
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.settings import PER_AGENT, SETTINGS
 from valueshare.replay.transitions import Batch
-from valueshare.text import ALGORITHM_NAMES
 
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
@@ -232,8 +223,8 @@ def test_double_targets_differ_from_single_ones_where_the_networks_disagree() ->
     assert 3 < sum(disagree) < P * B
 
 
-def test_the_command_line_knows_every_algorithm() -> None:
-    assert set(ALGORITHM_NAMES) == set(ALGORITHMS)
+def test_every_algorithm_has_its_entry_in_the_table_without_code() -> None:
+    assert {name: algorithm.info for name, algorithm in ALGORITHMS.items()} == ALGORITHM_INFO
 
 
 def test_algorithms_read_settings_that_exist() -> None:
@@ -241,6 +232,7 @@ def test_algorithms_read_settings_that_exist() -> None:
     assert {name: unread_settings(name) & set(PER_AGENT) for name in ("dqn", "rdq")} == {"dqn": {"beta"}, "rdq": set()}
     assert "kappa" in unread_settings("ib-dqn")
     assert unread_settings("ib-iqn") == {"beta"}
+    assert not unread_settings("ppo")  # of another library: it may read any
 
 
 def test_what_may_share_a_population() -> None:
@@ -255,7 +247,7 @@ def test_what_may_share_a_population() -> None:
         ["rdq"],
     ]
     for names in families.values():
-        values = [ALGORITHMS[name]._replace(reads=()) for name in names]
+        values = [ALGORITHMS[name]._replace(info=ALGORITHM_INFO["dqn"]) for name in names]
         assert all(value == values[0] for value in values)  # one loss, one network
 
 

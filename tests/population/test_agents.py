@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from valueshare.algorithm_info import ALGORITHM_INFO, AlgorithmInfo
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table
@@ -49,7 +50,8 @@ def test_losses_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_setting_that_an_algorithm_does_not_read_adds_no_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "patient", ALGORITHMS["dqn"]._replace(reads=("discount",)))
+    monkeypatch.setitem(ALGORITHM_INFO, "patient", AlgorithmInfo("Patient DQN", reads=("discount",)))
+    monkeypatch.setitem(ALGORITHMS, "patient", ALGORITHMS["dqn"]._replace(info=ALGORITHM_INFO["patient"]))
     settings = [AgentSettings(discount=discount, step_size=step) for discount in (0.9, 0.99) for step in (1e-3, 1e-4)]
     table = agent_table("CartPole-v1", ["dqn", "patient"], seeds=[0], agent_settings=settings)
     columns = ["algorithm", "discount", "step_size"]

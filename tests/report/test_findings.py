@@ -12,8 +12,8 @@ from valueshare.report.data import ReportData, report_data, run_names
 from valueshare.report.findings import (
     Comparison,
     Verdict,
-    compare,
     compare_all,
+    compare_pair,
     pairs,
     sentence,
     sentence_with_numbers,
@@ -22,7 +22,7 @@ from valueshare.report.interval import Interval, format_interval
 
 
 def compared(found: ReportData, number: int = 0) -> Comparison:
-    answer = compare(found, pairs(found)[number])
+    answer = compare_pair(found, pairs(found)[number])
     assert isinstance(answer, Comparison)
     return answer
 
@@ -35,13 +35,13 @@ def test_a_verdict_in_numbers() -> None:
     assert sentence(found) == "IB-DQN(4) scores higher than DQN."
     assert sentence_with_numbers(found) == (
         "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
-        "[8.0, 12.0]; a run of it is the better one with probability 1.00 [1.00, 1.00], on Here."
+        "[8.0, 12.0]; probability of improvement 1.00 [1.00, 1.00], on Here."
     )
     wide = found._replace(values=(149.83, 100.0), difference=Interval(49.83, 24.04, 75.71))
     assert wide.difference_text == "+49.8 [24.0, 75.7]"  # 149.8 against 100.0
     single = found._replace(values=(9.87, -5.36), difference=Interval(15.23, None, None))
     assert single.difference_text == "+15.23 (one seed: no interval)"
-    back = compare(data_of(TWO), pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
+    back = compare_pair(data_of(TWO), pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
     assert isinstance(back, Comparison)
     assert sentence(back) == "DQN scores lower than IB-DQN(4)."
 
@@ -54,7 +54,7 @@ def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
         (pair,) = pairs(found, [asked])
         assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
     known = "write one of ib-dqn:1234567, ib-dqn:1234568"
-    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
+    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "matches several")):
         with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
             pairs(found, [f"{asked},ib-dqn:1234567"])
 

@@ -9,7 +9,6 @@ from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
-from valueshare.report.figures.style import without_settings
 from valueshare.report.findings import compare_all
 from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
@@ -224,7 +223,7 @@ def test_an_algorithm_that_is_no_part_of_a_grid_stays() -> None:
     dqn = table(lambda k, size: k + size, (0.0,), (0.001,), seeds=2).with_columns(algorithm=pl.lit("dqn"))
     data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
     tuned, _ = at_best_setting(data)
-    assert {without_settings(v.algorithm) for v in tuned.variants} == {"dqn", "ib-dqn"}
+    assert {v.name.algorithm for v in tuned.variants} == {"dqn", "ib-dqn"}
     labels = {(one.x.algorithm, one.x.k) for one in compare_all(data).comparisons}
     assert all(k > 0 for _, k in labels), labels
 
@@ -233,7 +232,7 @@ def test_step_sizes_of_an_algorithm_without_a_map_are_compared() -> None:
     grid = table(lambda k, size: k + size, KS, MANY, seeds=2).with_columns(algorithm=pl.lit("ib-double-dqn"))
     dqn = table(lambda k, size: k + size, (0.0,), SIZES, seeds=2).with_columns(algorithm=pl.lit("dqn"))
     data = report_data(Results(pl.concat([grid, dqn]), (), ()), FEW)
-    of_dqn = [one for one in compare_all(data).comparisons if without_settings(one.x.algorithm) == "dqn"]
+    of_dqn = [one for one in compare_all(data).comparisons if one.x.name.algorithm == "dqn"]
     assert len(of_dqn) == 2
 
 

@@ -15,8 +15,8 @@ from undrawn import undrawn
 from valueshare import host_memory
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import TabularStudy, gridworld_studies
 from valueshare.experiments.tabular import cell_timesteps, shard_cells, summarize, sweep_studies
+from valueshare.experiments.tabular_designs import TabularStudy, gridworld_studies
 from valueshare.report.tabular_files import find_tabular, stored_result
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 

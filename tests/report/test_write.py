@@ -83,8 +83,8 @@ def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture
     [
         ("ib-dqn:18", "--compare ib-dqn:18: write two, like ib-dqn:4,dqn"),
         ("ib-dqn:7,dqn", "ib-dqn:7 is not in these results: write one of dqn:0, dueling-dqn:0"),
-        ("dqn,DQN", "--compare dqn,DQN: this is one algorithm; write two"),
-        ("ib-dqn,dqn", "ib-dqn is several: write one of dqn:0"),
+        ("dqn,DQN", "--compare dqn,DQN: both names are of the same algorithm; write two different ones"),
+        ("ib-dqn,dqn", "ib-dqn matches several algorithms: write one of dqn:0"),
     ],
 )
 def test_a_comparison_that_is_not_there_is_refused_before_anything_is_written(

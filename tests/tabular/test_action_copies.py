@@ -13,8 +13,8 @@ from replayed_runs import Replay
 from scipy import stats
 
 from valueshare import FiniteMDP, InvalidInput, gridworld, host_memory, optimal_values, sweep
-from valueshare.experiments.studies import TabularStudy, gridworld_actions_studies, gridworld_studies
 from valueshare.experiments.tabular import study_mdp, sweep_studies
+from valueshare.experiments.tabular_designs import TabularStudy, gridworld_actions_studies, gridworld_studies
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.tabular import kernels, rules
 from valueshare.tabular.kernels import Length, Rule, Runs

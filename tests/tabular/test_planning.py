@@ -106,5 +106,5 @@ def test_values_that_grow_for_ever_are_refused() -> None:
     """One can stay and be paid 1 for ever."""
     rows = [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0]] * 2]
     mdp = FiniteMDP(rows, 1.0, [1, 0], [False, True], discount=1.0, name="endless")
-    with pytest.raises(InvalidInput, match="the optimal values of endless do not settle"):
+    with pytest.raises(InvalidInput, match="the optimal values of endless do not converge"):
         optimal_values(mdp, sweeps=1_000)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from valueshare import InvalidInput, gridworld, sweep
-from valueshare.experiments.studies import TabularStudy, check_memory
+from valueshare.experiments.tabular_designs import TabularStudy, check_memory
 from valueshare.tabular.rules import ALGORITHMS
 
 BAD: list[tuple[dict[str, Any], str]] = [

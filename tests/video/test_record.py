@@ -28,7 +28,7 @@ from valueshare.video.overlay import (
     PANEL,
     Overlay,
 )
-from valueshare.video.record import check_target, play, write_video
+from valueshare.video.record import check_video_path, play, write_video
 from valueshare.video.rendering import make_rendered_env
 from valueshare.video.rollouts import RolloutStep
 
@@ -173,7 +173,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
         ("cannot write (/proc/out.mp4|to /proc): choose", (cartpole, 0, "/proc/out.mp4"), {"episode_limit": 2}),
-        ("file name too long; choose another place", (cartpole, 0, tmp_path.joinpath(*["a"] * 3_000, "b.gif")), {}),
+        ("file name too long; choose another folder", (cartpole, 0, tmp_path.joinpath(*["a"] * 3_000, "b.gif")), {}),
         ("no agent 4 in .*: its agents are 0 to 3", (cartpole, 4, file), {}),
         ("no agent 4", (cartpole, 4, there), {}),  # what is to be played comes first
         ("no training run", (tmp_path, 0, file), {}),
@@ -189,8 +189,8 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
             play(*arguments, **options)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(InvalidInput, match=r"\[video\].*\.gif"):
-        check_target(file)
-    check_target(tmp_path / "out.gif")  # needs no PyAV
+        check_video_path(file)
+    check_video_path(tmp_path / "out.gif")  # needs no PyAV
     assert there.read_bytes() == b"mine"
     assert not file.exists()
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.pairs import Pair, Side
+from valueshare.analysis.pairs import Pair, PairSide
 from valueshare.analysis.resampling import MEMORY, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
 from valueshare.analysis.tidy import (
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
 
 
-class Reached(NamedTuple):
+class EfficiencyPoint(NamedTuple):
     """When one curve reaches another's maximum."""
 
     step: int | None  # the first evaluation at which it does; None if it never does
@@ -35,20 +35,24 @@ class Reached(NamedTuple):
     fraction: float | None  # step / last_step
 
 
-def sample_efficiency(curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value") -> Reached:
+def sample_efficiency(
+    curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value"
+) -> EfficiencyPoint:
     """The first evaluation at which the curve of x is at least the reference's maximum.
 
     `curves` has a row per curve and step, as `iqm_curves` returns it. If it has a column `games`, only points over the
     most of them count: a point over fewer is another quantity.
     """
     require(curves, "step", column)
-    x_curve, reference_curve = (_curve(curves, who, column) for who in (x, reference))
+    x_curve, reference_curve = (_curve(curves, selection, column) for selection in (x, reference))
     if "games" in curves.columns:
         most = max(*x_curve["games"], *reference_curve["games"])
         x_curve, reference_curve = (rows.filter(pl.col("games") == most) for rows in (x_curve, reference_curve))
-        for who, rows in ((x, x_curve), (reference, reference_curve)):
+        for selection, rows in ((x, x_curve), (reference, reference_curve)):
             if rows.is_empty():
-                raise InvalidInput(f"{selection_name(who)} has no point over all {most} environments: compare others")
+                raise InvalidInput(
+                    f"{selection_name(selection)} has no point over all {most} environments: compare others"
+                )
     return _reached(*((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (x_curve, reference_curve)))
 
 
@@ -95,18 +99,18 @@ def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, 
             resampled(values, side.sizes, statistic, resamples=many, seed=seed, stream=stream)
             for values, side, stream in ((lines[0], pair.x, 2 * index + 1), (lines[1], pair.y, 2 * index + 2))
         )  # [T, many] each
-        there = x_curves >= reference_curves.max(axis=0)
-        parts.append(np.where(there.any(axis=0), steps[there.argmax(axis=0)], np.inf))
+        reaches = x_curves >= reference_curves.max(axis=0)
+        parts.append(np.where(reaches.any(axis=0), steps[reaches.argmax(axis=0)], np.inf))
     return np.concatenate(parts)
 
 
 def _complete(
     table: pl.DataFrame, x: Selection, reference: Selection, column: str
 ) -> tuple[list[Steps], list[Floats], Pair]:
-    """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
+    """Both sides: their steps [T], the values [T, n] of runs that have all steps, and these runs as a pair."""
     run = ["env", "seed"]
     require(table, *run, "step", column)
-    rows = [_curve(table, who, column, (*run, "step")) for who in (x, reference)]
+    rows = [_curve(table, selection, column, (*run, "step")) for selection in (x, reference)]
     wide = [side.pivot("step", index=run, values=column).sort(run) for side in rows]  # a column per step, in order
     complete = [side.drop_nulls(side.columns[len(run) :]) for side in wide]
     shared = set(complete[0]["env"]) & set(complete[1]["env"])
@@ -120,28 +124,30 @@ def _complete(
         sizes = kept.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
         left_out = all_runs.join(kept, on=run, how="anti").select(run).sort(run)
         if not left_out.is_empty():
-            places = [group_label(row) for row in left_out.to_dicts()]
-            notes.append(f"{name}: {left_out.height:,} runs lack evaluations or a partner: {shorten_list(places)}")
+            runs_left_out = [group_label(row) for row in left_out.to_dicts()]
+            notes.append(
+                f"{name}: {left_out.height:,} runs lack evaluations or a partner: {shorten_list(runs_left_out)}"
+            )
         lines.append(values)
-        sides.append(Side(values[0], sizes))
+        sides.append(PairSide(values[0], sizes))
     pair = Pair(names, sorted(shared), sides[0], sides[1], tuple(notes))
     return [side["step"].unique().sort().to_numpy() for side in rows], lines, pair
 
 
-def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> Reached:
+def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> EfficiencyPoint:
     """From the steps and values of both curves, each sorted by step."""
     best = float(reference[1].max())
     best_step, last = int(reference[0][reference[1].argmax()]), int(reference[0][-1])
-    there = curve[1] >= best
-    step = int(curve[0][there.argmax()]) if there.any() else None
-    return Reached(step, best, best_step, last, step / last if step is not None and last else None)
+    reaches = curve[1] >= best
+    step = int(curve[0][reaches.argmax()]) if reaches.any() else None
+    return EfficiencyPoint(step, best, best_step, last, step / last if step is not None and last else None)
 
 
-def _curve(curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
+def _curve(curves: pl.DataFrame, selection: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
-    rows = finite(select(curves, who), column).drop_nulls(column).sort("step")
+    rows = finite(select(curves, selection), column).drop_nulls(column).sort("step")
     if rows.is_empty():
-        raise InvalidInput(f"{selection_name(who)} has no finite {column}: choose another curve")
+        raise InvalidInput(f"{selection_name(selection)} has no finite {column}: choose another curve")
     if rows.select(keys).is_duplicated().any():
-        raise InvalidInput(f"{selection_name(who)} is several curves: name its k too")
+        raise InvalidInput(f"{selection_name(selection)} is several curves: name its k too")
     return rows

@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import polars as pl
 
+from valueshare.algorithm_info import has_layer, unread_settings
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import at_shared_steps, final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require, shorten_list
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
-from valueshare.text import ALGORITHM_NAMES, pluralize
+from valueshare.text import pluralize
 
 Metric = Literal["auc", "final"]
 METRICS = {"auc": run_auc, "final": final_scores}
@@ -82,18 +84,11 @@ def _seed_text(seeds: list[int]) -> str:
 
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
-    algorithm = str(row["algorithm"]).partition(" ")[0]  # of `rdq run=first`
-    shown = ["k"] if algorithm.startswith("ib-") or row["k"] else []
-    shown += [name for name in swept if row[name] is not None and (name != "beta" or _reads_beta(algorithm))]
+    algorithm = LearnerName.parse(str(row["algorithm"])).algorithm
+    unread = unread_settings(algorithm)
+    shown = ["k"] if has_layer(algorithm) or row["k"] else []
+    shown += [name for name in swept if row[name] is not None and name not in unread]
     return group_label({name: row[name] for name in ("algorithm", *shown)})
-
-
-def _reads_beta(algorithm: str) -> bool:
-    """Whether an algorithm reads beta, the only setting per agent that some do not; those of other libraries may.
-
-    `learning.algorithms.unread_settings` knows it too, but needs PyTorch, and this does not.
-    """
-    return algorithm == "rdq" or algorithm not in ALGORITHM_NAMES
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
 
 
-class Side(NamedTuple):
+class PairSide(NamedTuple):
     """The runs of one algorithm, environment after environment. Shapes: [n], [S]."""
 
     values: Floats
@@ -39,8 +39,8 @@ class Pair(NamedTuple):
 
     names: tuple[str, str]
     envs: list[str]  # [S]
-    x: Side
-    y: Side
+    x: PairSide
+    y: PairSide
     notes: tuple[str, ...]
 
     @property
@@ -71,7 +71,7 @@ def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair
     both = [side.with_columns(pl.lit(name).alias("algorithm")) for name, side in zip(names, rows, strict=True)]
     groups = group_values(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
     parts = [groups.table.filter(pl.col("algorithm") == name) for name in names]
-    sides = [Side(*arrays(part)) for part in parts]
+    sides = [PairSide(*arrays(part)) for part in parts]
     return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *groups.notes))
 
 
@@ -91,9 +91,9 @@ def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: 
     cut = cut.filter(pl.col("kept") < pl.col("all")).sort("env")
     notes = []
     if not cut.is_empty():
-        places = [f"{env} {few:,} of {most:,}" for env, most, few in cut.iter_rows()]
+        counts = [f"{env} {few:,} of {most:,}" for env, most, few in cut.iter_rows()]
         notes.append(
-            f"{names[0]} and {names[1]} are compared at the evaluations that both have: {shorten_list(places)}"
+            f"{names[0]} and {names[1]} are compared at the evaluations that both have: {shorten_list(counts)}"
         )
     kept = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
     return Estimate(kept, tuple(notes))
@@ -109,4 +109,4 @@ def _sides(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> tupl
     names = selection_name(x), selection_name(y)
     if names[0] == names[1]:
         raise InvalidInput(f"{names[0]} is compared with itself: name two different ones")
-    return names, [finite(select(table, who), column) for who in (x, y)]
+    return names, [finite(select(table, selection), column) for selection in (x, y)]

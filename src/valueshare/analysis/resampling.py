@@ -40,8 +40,8 @@ def intervals(
     at_once = max(1, MEMORY // (8 * resamples))
     low, high = np.empty(len(values)), np.empty(len(values))
     for start in range(0, len(values), at_once):
-        some = slice(start, start + at_once)
-        low[some], high[some] = bounds(resampled(values[some], sizes, statistic, resamples=resamples, seed=seed))
+        block = slice(start, start + at_once)
+        low[block], high[block] = bounds(resampled(values[block], sizes, statistic, resamples=resamples, seed=seed))
     return low, high
 
 

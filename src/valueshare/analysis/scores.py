@@ -55,8 +55,8 @@ def has_human_score(env: str) -> bool:
 
 def game_name(env: str) -> str:
     """The game of an environment: ALE/MsPacman-v5 and ms_pacman are MsPacman."""
-    known, plain = benchmark_games(), game_key_of_id(env)
-    if plain not in known:
-        hint = suggestion(plain, {key: one.name for key, one in known.items()}) or "write one of the 57 Atari games"
+    known, key = benchmark_games(), game_key_of_id(env)
+    if key not in known:
+        hint = suggestion(key, {name: game.name for name, game in known.items()}) or "write one of the 57 Atari games"
         raise InvalidInput(f"there is no human score of {env!r}: {hint}")
-    return known[plain].name
+    return known[key].name

@@ -44,8 +44,8 @@ def point_estimates(values: Floats, sizes: NDArray[np.int64], statistic: Statist
         return np.asarray(means.mean(axis=1) if statistic == "mean" else np.median(means, axis=1))
     if statistic == "run_mean":
         return np.asarray(values.mean(axis=1))
-    one = iqm if statistic == "iqm" else optimality_gap
-    return np.array([one(row) for row in values])
+    estimate = iqm if statistic == "iqm" else optimality_gap
+    return np.array([estimate(row) for row in values])
 
 
 def check_statistic(name: str) -> None:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import k_text
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
-from valueshare.text import k_text
 
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
@@ -58,23 +58,19 @@ def select(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
         rows = table.clear()
     if rows.is_empty():
         known = table.select(group_columns(table)).unique().sort(group_columns(table)).to_dicts()
-        there = "; ".join(group_label(row) for row in known)
-        raise InvalidInput(f"there are no runs of {group_label(wanted)}: choose one of {there}")
+        choices = "; ".join(group_label(row) for row in known)
+        raise InvalidInput(f"there are no runs of {group_label(wanted)}: choose one of {choices}")
     return rows
 
 
 def group_label(row: Mapping[str, object]) -> str:
     """A group in a few words: ib-dqn k=4."""
-    words = [str(row["algorithm"])] if "algorithm" in row else []
-    others = ((name, value) for name, value in row.items() if name != "algorithm")
-    words += [f"{name}={_shown(name, value)}" for name, value in others]
-    return " ".join(words) or "all runs"
-
-
-def _shown(name: str, value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return k_text(value) if name == "k" else f"{value:g}"
+    parts = [str(row["algorithm"])] if "algorithm" in row else []
+    for name, value in row.items():
+        if name != "algorithm":
+            number = k_text if name == "k" else "{:g}".format
+            parts.append(f"{name}={number(value) if isinstance(value, float) else value}")
+    return " ".join(parts) or "all runs"
 
 
 def selection_name(selection: Selection) -> str:
@@ -128,7 +124,7 @@ def group_values(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimat
 
 
 def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
-    """Refuse a table with several rows of one run, and say what tells them apart."""
+    """Refuse a table with duplicate rows for one run, and name the columns in which they differ."""
     keys = list(dict.fromkeys((*by, "env", "seed")))
     again = table.filter(pl.struct(keys).is_duplicated())
     if again.is_empty():
@@ -143,7 +139,7 @@ def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
         way = f"add {telling[0]!r} to `by`, or choose one value of it"
     else:
         way = "give each run once"
-    raise InvalidInput(f"there are several rows of one run ({first}): {way}")
+    raise InvalidInput(f"duplicate rows for one run ({first}): {way}")
 
 
 def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> list[str]:

@@ -45,12 +45,12 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
     of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.
     """
     rows = []
-    for (regime,), now in runs.partition_by("step", as_dict=True).items():
-        halved = _in_halves(now)
-        choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(now, "k", "step_size")
+    for (regime,), of_regime in runs.partition_by("step", as_dict=True).items():
+        halved = _in_halves(of_regime)
+        choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(of_regime, "k", "step_size")
         best = dict((choices.filter(~pl.col("lower")) if held_out else choices).select("k", "step_size").iter_rows())
         scores = _scores_at(halved, choices, "k")
-        failed = _failed_settings(now, "k", "step_size")
+        failed = _failed_settings(of_regime, "k", "step_size")
         smallest = min(failed)
         drawn = _drawn_means(scores, failed, resamples, seed=0)
         for k, diverged in failed.items():
@@ -79,7 +79,7 @@ def tuned_scores(
     - `difference, difference_low, difference_high` of this mean from that of the smallest group;
     - `from_best, from_best_low, from_best_high`: its difference from that of the best group, which is the one with the
       highest `mean_at_best`, the mean over all seeds at `best`;
-    - `mean_at_plain`, like `mean`, but at the choices of the smallest group;
+    - `mean_at_reference`, like `mean`, but at the choices of the smallest group;
     - `failed`: the number of settings at which a run, of either half, diverged or has no score.
 
     A group without candidates has nulls. A group without a setting that has runs in both halves has nulls but for
@@ -92,30 +92,32 @@ def tuned_scores(
     failed = _failed_settings(runs, group, setting)
     smallest = min(failed)
     scores = _scores_at(halved, choices, group)
-    at_plain = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
-    on_all = {who: float(group_scores.mean()) for who, group_scores in _scores_at(runs, best, group).items()}
-    top = max(on_all, key=lambda who: on_all[who], default=None)  # of equals the smallest
+    at_reference = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
+    on_all = {value: float(group_scores.mean()) for value, group_scores in _scores_at(runs, best, group).items()}
+    top = max(on_all, key=lambda value: on_all[value], default=None)  # of equals the smallest
     drawn = _drawn_means(scores, failed, resamples, seed)
     rows = []
-    for who, count in failed.items():
-        row: dict[str, float | None] = {group: who, "failed": count, "runs": 0, "mean_at_best": on_all.get(who)}
-        group_scores = scores.get(who)
+    for value, count in failed.items():
+        row: dict[str, float | None] = {group: value, "failed": count, "runs": 0, "mean_at_best": on_all.get(value)}
+        group_scores = scores.get(value)
         if group_scores is not None:
-            row |= {"runs": len(group_scores)} | _interval(MEAN, float(group_scores.mean()), drawn[who])
+            row |= {"runs": len(group_scores)} | _interval(MEAN, float(group_scores.mean()), drawn[value])
             for names, other in ((DIFFERENCE, smallest), (FROM_BEST, top)):
                 if other in scores:
-                    of_both = drawn[who] - drawn[other] if who != other else np.zeros(1)
+                    of_both = drawn[value] - drawn[other] if value != other else np.zeros(1)
                     row |= _interval(names, float(group_scores.mean() - scores[other].mean()), of_both)
-            plain = at_plain.get(who, group_scores[:0])
-            complete = len(plain) == len(group_scores) and not np.isnan(plain).any()
-            row["mean_at_plain"] = float(plain.mean()) if complete else None
+            reference = at_reference.get(value, group_scores[:0])
+            complete = len(reference) == len(group_scores) and not np.isnan(reference).any()
+            row["mean_at_reference"] = float(reference.mean()) if complete else None
         rows.append(row)
-    numbers = dict.fromkeys((*MEAN, *DIFFERENCE, *FROM_BEST, "mean_at_best", "mean_at_plain"), pl.Float64)
+    numbers = dict.fromkeys((*MEAN, *DIFFERENCE, *FROM_BEST, "mean_at_best", "mean_at_reference"), pl.Float64)
     counts = dict.fromkeys(("runs", "failed"), pl.Int64)
     table = pl.DataFrame(rows, {group: runs.schema[group], **numbers, **counts})
     chosen = (best, choices.filter(~pl.col("lower")), choices.filter("lower"))
-    for name, one in zip(CHOICES, chosen, strict=True):
-        table = table.join(one.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left")
+    for name, choices_of_seeds in zip(CHOICES, chosen, strict=True):
+        table = table.join(
+            choices_of_seeds.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left"
+        )
     return table.select(group, *CHOICES, *numbers, *counts)
 
 
@@ -132,7 +134,9 @@ def tuned_pair(runs: pl.DataFrame, setting: str = "step_size", *, resamples: int
     above = numbered.with_columns(above=pl.col("k") > pl.col("k").min())
     row = tuned_scores(above, "above", "pair", resamples=resamples).row(-1, named=True)
     best, *choices = (None if row[name] is None else pairs.row(row[name]) for name in CHOICES)
-    return ChosenPair(best, tuple(one for one in choices if one is not None), tuple(row[name] for name in DIFFERENCE))
+    return ChosenPair(
+        best, tuple(choice for choice in choices if choice is not None), tuple(row[name] for name in DIFFERENCE)
+    )
 
 
 def best_settings(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
@@ -177,7 +181,7 @@ def _scores_at(runs: pl.DataFrame, choices: pl.DataFrame, group: str) -> dict[fl
     """The scores of each group at its choices, in the order of halves and seeds; of those that have any."""
     chosen = runs.join(choices, on=choices.columns).sort(*choices.columns, "seed")
     parts = chosen.sort(group, maintain_order=True).partition_by(group, as_dict=True)
-    return {who: group_runs["score"].cast(pl.Float64).to_numpy() for (who,), group_runs in parts.items()}
+    return {name: group_runs["score"].cast(pl.Float64).to_numpy() for (name,), group_runs in parts.items()}
 
 
 def _interval(names: tuple[str, ...], value: float, drawn: Floats) -> dict[str, float | None]:
@@ -190,9 +194,9 @@ def _drawn_means(
 ) -> dict[float, Floats]:
     """The means of resampled scores of each group, [R]; a stream of random numbers for each place in the order."""
     return {
-        who: resampled(row[None], np.array([len(row)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
-        for stream, who in enumerate(order)
-        if (row := scores.get(who)) is not None
+        name: resampled(row[None], np.array([len(row)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
+        for stream, name in enumerate(order)
+        if (row := scores.get(name)) is not None
     }
 
 
@@ -203,10 +207,10 @@ def _increase(
     names = ("increase_percent", *CI95)
     if k == smallest:
         return dict.fromkeys(names, 0.0)
-    mean, plain = float(scores[k].mean()), float(scores[smallest].mean())
-    if plain == 0:
+    mean, reference = float(scores[k].mean()), float(scores[smallest].mean())
+    if reference == 0:
         return dict.fromkeys(names, None)
-    point = 100 * (mean - plain) / abs(plain)
+    point = 100 * (mean - reference) / abs(reference)
     if (drawn[smallest] == 0).any():
         return dict(zip(names, (point, None, None), strict=True))
     return _interval(names, point, 100 * (drawn[k] - drawn[smallest]) / np.abs(drawn[smallest]))

@@ -12,8 +12,8 @@ from numba import njit
 from valueshare.benchmarks.numpy_learner import completed_episodes
 from valueshare.benchmarks.output import Output, Row
 from valueshare.cores import available_cores
-from valueshare.experiments.studies import gridworld_studies
 from valueshare.experiments.tabular import study_mdp
+from valueshare.experiments.tabular_designs import gridworld_studies
 from valueshare.splitmix import bits, randint, uniform
 from valueshare.tabular.kernels import LANES, Ints, Table, start_state
 from valueshare.tabular.mdp import FiniteMDP

@@ -21,7 +21,7 @@ from valueshare.text import FINAL_SCORE, pluralize
 if TYPE_CHECKING:
     import polars as pl
 
-    from valueshare.report.write import Written
+    from valueshare.report.write import ReportResult
 
 
 def report(
@@ -63,7 +63,7 @@ def report(
     print_written(written, written.folder)
 
 
-def print_written(written: "Written", folder: Location) -> None:
+def print_written(written: "ReportResult", folder: Location) -> None:
     """Verdict, files and notes of a report; `folder` is where its user finds it."""
     for sentence in written.verdict:
         print_line(sentence)

@@ -12,9 +12,9 @@ from valueshare.cli.arguments import K, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.run_and_report import command_line
 from valueshare.expansion import Coefficient, is_n, resolve_ks
-from valueshare.experiments.studies import (
+from valueshare.experiments.tabular_designs import (
     ActionsScale,
-    Scale,
+    GridworldScale,
     TabularStudy,
     check_memory,
     gridworld_actions_studies,
@@ -64,7 +64,7 @@ SweepArguments = Annotated[SweepExecution, Parameter(name="*")]
 HERE = SweepExecution()
 
 
-def reproduce_gridworld(*, scale: Scale = "paper", out: Out = None, running: SweepArguments = HERE) -> None:
+def reproduce_gridworld(*, scale: GridworldScale = "paper", out: Out = None, running: SweepArguments = HERE) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name
 from valueshare.cli.arguments import (
     AgentGroups,
     Callbacks,
@@ -36,7 +37,6 @@ from valueshare.runs.storage.locations import Location
 from valueshare.schema import Backend
 from valueshare.setting import as_count
 from valueshare.signals import StopRequest, stop_on_signals
-from valueshare.text import ALGORITHM_NAMES, algorithm_name
 
 if TYPE_CHECKING:
     from valueshare.runs.run import Run
@@ -47,7 +47,7 @@ def train(
     *,
     env: Annotated[tuple[str, ...], in_group("environment")],
     backend: Annotated[Literal["auto", Backend], in_group("environment")] = "auto",
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=f"{', '.join(ALGORITHM_NAMES)}.")] = ("ib-dqn",),
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=f"{', '.join(ALGORITHM_INFO)}.")] = ("ib-dqn",),
     k: K = (0.0,),
     seeds: Annotated[int, in_group("algorithm")] = 8,
     first_seed: Annotated[int, in_group("algorithm")] = 0,
@@ -123,7 +123,7 @@ def train(
 def _check_before_imports(algorithms: Sequence[str], seeds: int, settings: Mapping[str, Any]) -> None:
     """Refuse values that are wrong by themselves, before PyTorch is imported, which takes seconds."""
     for name in algorithms:
-        check_known("algorithm", algorithm_name(name), ALGORITHM_NAMES)
+        check_known("algorithm", algorithm_name(name), ALGORITHM_INFO)
     as_count("seeds", seeds)
     for name, value in settings.items():
         for checked in value if name in PER_AGENT else (value,):

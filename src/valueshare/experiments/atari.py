@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from valueshare.algorithm_info import algorithm_name, without_layer
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.experiments.studies import by_scale
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
+from valueshare.experiments.tabular_designs import by_scale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import Preset
@@ -23,7 +24,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import as_count
-from valueshare.text import algorithm_name, pluralize
+from valueshare.text import pluralize
 
 POPULATION_AGENTS = 16  # they fit one GPU with a replay of a million frames each
 
@@ -87,11 +88,11 @@ def _coefficients(
     if given_k and not with_k:
         raise InvalidInput(f"{', '.join(algorithms)} have no k: leave `k` out")
     for name in with_k if 0 in given_k else ():
-        plain = name.removeprefix("ib-")
-        if plain in algorithms:
+        reference = without_layer(name)
+        if reference in algorithms:
             raise InvalidInput(
-                f"`k = 0`: {name} with it is {plain}, which the study has already: leave 0 out of "
-                f"`k`, or {plain} out of `algorithm`"
+                f"`k = 0`: {name} with it is {reference}, which the study has already: leave 0 out of "
+                f"`k`, or {reference} out of `algorithm`"
             )
     chosen = tuple(N if k == "N" else k for k in given_k)
     return {name: chosen or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}

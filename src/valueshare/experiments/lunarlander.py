@@ -1,7 +1,7 @@
 """The LunarLander studies as data: IB-DQN against k, against k and the step size, and with more and more actions.
 
 For more actions, LunarLander's two continuous engines are in bins: the task stays the same and the number of actions
-grows. The gridworld with copies of its actions is in `studies.py`.
+grows. The gridworld with copies of its actions is in `tabular_designs.py`.
 """
 
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from valueshare.envs import environment_spec
-from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, StudySize, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
@@ -45,26 +45,26 @@ SMOKE: dict[str, Any] = {
 # A factor of about 3 between neighbours. With Adam the size of a step does not grow with the gradient, so an update
 # moves the mean of the action-values about k + 1 times as far: larger k should want smaller step sizes.
 STEP_SIZES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-SCALES: dict[LunarLanderName, dict[str, Scale]] = {
+SCALES: dict[LunarLanderName, dict[str, StudySize]] = {
     # Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the batch and a quarter of the updates. Agents
     # learn not to crash at once, most of them not yet to land (mean scores near -75 at the end): it shows how large k
     # fail, and is too short to tell small k from 0.
     "lunarlander": {
-        "smoke": Scale(2, SMOKE, (0.0, 16.0, 32_768.0)),
-        "small": Scale(8, SMALL, (0.0, 4.0, 32.0, 1_024.0, 32_768.0)),
-        "paper": Scale(PAPER_SEEDS, {}, PAPER_K),
+        "smoke": StudySize(2, SMOKE, (0.0, 16.0, 32_768.0)),
+        "small": StudySize(8, SMALL, (0.0, 4.0, 32.0, 1_024.0, 32_768.0)),
+        "paper": StudySize(PAPER_SEEDS, {}, PAPER_K),
     },
     "lunarlander-step-size": {
-        "smoke": Scale(4, SMOKE, (0.0, 4.0, 128.0), (1e-4, 1e-3)),
-        "small": Scale(6, {**SMALL, "steps": 100_000}, (0.0, 1.0, 4.0, 16.0, 64.0), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
-        "full": Scale(30, {}, PAPER_K[:9], STEP_SIZES),  # k = 0, 1, 2, 4, ..., 128
+        "smoke": StudySize(4, SMOKE, (0.0, 4.0, 128.0), (1e-4, 1e-3)),
+        "small": StudySize(6, {**SMALL, "steps": 100_000}, (0.0, 1.0, 4.0, 16.0, 64.0), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
+        "full": StudySize(30, {}, PAPER_K[:9], STEP_SIZES),  # k = 0, 1, 2, 4, ..., 128
     },
     # The k are those that do not depend on n. IB-DQN(n) with n = 225 moves the mean of the action-values about 226
     # times as far as DQN with the same step size of Adam: so step sizes go further down than for four actions.
     "lunarlander-actions": {
-        "smoke": Scale(2, SMOKE, (1.0,), (1e-4, 1e-3)),
-        "small": Scale(4, SMALL, (1.0,), (1e-4, 3e-4, 1e-3)),
-        "full": Scale(30, {}, (1.0,), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
+        "smoke": StudySize(2, SMOKE, (1.0,), (1e-4, 1e-3)),
+        "small": StudySize(4, SMALL, (1.0,), (1e-4, 3e-4, 1e-3)),
+        "full": StudySize(30, {}, (1.0,), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
     },
 }
 BINS: dict[str, tuple[int, ...]] = {"smoke": (3, 7), "small": (3, 7, 15), "full": (3, 7, 15)}  # per engine
@@ -84,7 +84,7 @@ def lunarlander_study(
     `lunarlander-step-size` sweeps k and the step size together. `lunarlander-actions` has DQN, IB-DQN(1), IB-DQN(n) and
     Dueling DQN with several step sizes each. `placement` is the device and the compilation of the plan.
     """
-    chosen, settings, each = scaled(
+    chosen, settings, agent_variants = scaled(
         lunarlander_paper(), SCALES[name], scale, seeds=seeds, eval_episodes=eval_episodes, tf32=tf32
     )
     binned = name == "lunarlander-actions"
@@ -96,7 +96,7 @@ def lunarlander_study(
             ACTIONS_ALGORITHMS if binned else "ib-dqn",
             seeds=range(chosen.seeds),
             k=(*chosen.k, float(actions[env])) if binned else chosen.k,
-            agent_settings=each,
+            agent_settings=agent_variants,
         )
         for env in envs
     ]

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import algorithm_name
 from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
-from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, StudySize, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concat_agents, seed_list
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
-from valueshare.text import algorithm_name
 
 GAMES = MINATAR_GAMES
 EPSILON_STEPS = 100_000  # of Young and Tian (2019)
@@ -58,10 +58,10 @@ SMOKE: dict[str, Any] = {
     "acting_quantiles": 4,
 }
 SMOKE_GAMES = ("Breakout", "SpaceInvaders")
-SCALES: dict[str, Scale] = {
-    "smoke": Scale(2, SMOKE, epsilon_steps=60),
-    "small": Scale(10, {}),  # 1,000,000 steps
-    "full": Scale(30, {"steps": 5_000_000, "checkpoint_interval": 250_000, "eval_interval": 250_000}),
+SCALES: dict[str, StudySize] = {
+    "smoke": StudySize(2, SMOKE, epsilon_steps=60),
+    "small": StudySize(10, {}),  # 1,000,000 steps
+    "full": StudySize(30, {"steps": 5_000_000, "checkpoint_interval": 250_000, "eval_interval": 250_000}),
 }
 
 
@@ -137,8 +137,8 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
 
 def _env(name: str) -> str:
     """Breakout-MinAtar of breakout, Breakout or Breakout-MinAtar."""
-    plain = name.removesuffix("-MinAtar").lower()
+    key = name.removesuffix("-MinAtar").lower()
     known = {game.lower(): f"{game}-MinAtar" for game in GAMES}
-    if plain not in known:
+    if key not in known:
         raise InvalidInput(f"there is no MinAtar game {name!r}: write one of {', '.join(GAMES)}")
-    return known[plain]
+    return known[key]

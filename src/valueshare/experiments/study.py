@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import by_scale
+from valueshare.experiments.tabular_designs import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
@@ -27,7 +27,7 @@ class Study(NamedTuple):
     deviations: tuple[str, ...]
 
 
-class Scale(NamedTuple):
+class StudySize(NamedTuple):
     """The size of a study."""
 
     seeds: int
@@ -39,14 +39,14 @@ class Scale(NamedTuple):
 
 def scaled(
     published: Preset,
-    scales: Mapping[str, Scale],
+    scales: Mapping[str, StudySize],
     scale: str,
     *,
     seeds: int | None,
     steps: int | None = None,
     eval_episodes: int | None,
     tf32: bool,
-) -> tuple[Scale, TrainingSettings, list[AgentSettings]]:
+) -> tuple[StudySize, TrainingSettings, list[AgentSettings]]:
     """A scale by its name with its settings, and those of agents with each step size; what is given replaces them."""
     chosen, (paper, agent_settings) = by_scale(scales, scale), published
     if seeds is not None and seeds < 2:
@@ -60,8 +60,8 @@ def scaled(
     if chosen.epsilon_steps is not None:
         agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
     sizes = chosen.step_sizes or (agent_settings.step_size,)
-    each = [replace(agent_settings, step_size=size) for size in sizes]
-    return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, each
+    agent_variants = [replace(agent_settings, step_size=size) for size in sizes]
+    return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, agent_variants
 
 
 def plan_of(agents: pl.DataFrame, settings: TrainingSettings, backend: Backend, **more: Any) -> Plan:
@@ -76,13 +76,13 @@ def changed_settings(paper: TrainingSettings, settings: TrainingSettings, ignore
     Those in `ignored` are left out: the paper does not state them, or these algorithms do not use them.
     """
     return [
-        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
+        f"{name.replace('_', ' ')} {_setting_text(value)} instead of {_setting_text(getattr(paper, name))}"
         for name, value in settings.to_json().items()
         if name not in ignored and value != getattr(paper, name)
     ]
 
 
-def _shown(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "-".join(str(item) for item in value)
     return f"{value:,}" if type(value) is int else str(value)

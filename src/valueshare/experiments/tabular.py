@@ -13,7 +13,7 @@ import polars as pl
 
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets
+from valueshare.experiments.tabular_designs import GRIDWORLD, TabularStudy, several_action_sets
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.schema import validate_as
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from valueshare.algorithm_info import ALGORITHM_INFO, AlgorithmInfo
 from valueshare.errors import InvalidInput
 from valueshare.expansion import contract
 from valueshare.learning.losses import (
@@ -80,11 +81,10 @@ class Algorithm(NamedTuple):
     expansion they are its input. `losses.py` explains names like `q_tm1` and `r_t`.
     """
 
+    info: AlgorithmInfo
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
     q_values: Callable[[Tensor], Tensor]  # outputs -> q [..., A]
     loss: Loss
-    reads: tuple[str, ...] = ()  # settings that not every algorithm reads: k, beta, ...
-    is_quantile: bool = False  # whether the network takes quantiles, tau [B, N], beside observations
     z_values: Callable[[Tensor, Tensor], Tensor] = contract  # outputs, k [P, 1] -> z [..., A]
     baseline_caption: str = "b = k·mean(z) with k = {k:g}"  # a caption of videos
     outputs_description: str = "[B, A], action-values"  # for messages of errors
@@ -98,7 +98,11 @@ class Algorithm(NamedTuple):
 
     @property
     def uses_k(self) -> bool:
-        return "k" in self.reads
+        return "k" in self.info.reads
+
+    @property
+    def is_quantile(self) -> bool:
+        return self.info.is_quantile
 
 
 def outputs_are_q(outputs: Tensor) -> Tensor:
@@ -187,14 +191,15 @@ def quantile_loss(
     return LossOutput(loss, quantiles_tm1)
 
 
-_PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss)
-_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, peak_output_tensors=5)
+_PLAIN = Algorithm(ALGORITHM_INFO["dqn"], plain_network, outputs_are_q, q_learning_loss)
+_DOUBLE = Algorithm(
+    ALGORITHM_INFO["double-dqn"], plain_network, outputs_are_q, double_q_learning_loss, peak_output_tensors=5
+)
 _QUANTILE = Algorithm(
+    ALGORITHM_INFO["iqn"],
     quantile_network,
     mean_over_quantiles,
     quantile_loss,
-    reads=("quantiles", "target_quantiles", "acting_quantiles", "kappa"),
-    is_quantile=True,
     z_values=contract_mean,
     outputs_description="[B, N, A], action-values at each of N quantiles",
 )
@@ -202,9 +207,10 @@ _QUANTILE = Algorithm(
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _PLAIN,
     "double-dqn": _DOUBLE,
-    "ib-dqn": _PLAIN._replace(reads=("k",)),
-    "ib-double-dqn": _DOUBLE._replace(reads=("k",)),
+    "ib-dqn": _PLAIN._replace(info=ALGORITHM_INFO["ib-dqn"]),
+    "ib-double-dqn": _DOUBLE._replace(info=ALGORITHM_INFO["ib-double-dqn"]),
     "dueling-dqn": Algorithm(
+        ALGORITHM_INFO["dueling-dqn"],
         dueling_network,
         outputs_are_q,
         q_learning_loss,
@@ -212,10 +218,10 @@ ALGORITHMS: dict[str, Algorithm] = {
         baseline_caption="b = mean(q), the baseline stream",
     ),
     "rdq": Algorithm(
+        ALGORITHM_INFO["rdq"],
         baseline_residual_network,
         baseline_plus_residual,
         regularized_dueling_loss,
-        reads=("beta",),
         z_values=residual_stream,
         baseline_caption="b, the baseline stream",
         outputs_description="[B, A + 1], the residuals and then the baseline",
@@ -223,7 +229,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         peak_output_tensors=5,
     ),
     "iqn": _QUANTILE,
-    "ib-iqn": _QUANTILE._replace(reads=("k", *_QUANTILE.reads)),
+    "ib-iqn": _QUANTILE._replace(info=ALGORITHM_INFO["ib-iqn"]),
 }
 
 
@@ -232,20 +238,6 @@ def algorithm_named(name: str) -> Algorithm:
     if name not in ALGORITHMS:
         raise InvalidInput(f"`algorithm = {name!r}`: write one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
-
-
-def setting_readers() -> dict[str, list[str]]:
-    """The algorithms that read a setting, by its name; settings that all algorithms read are left out."""
-    readers: dict[str, list[str]] = {}
-    for name, algorithm in ALGORITHMS.items():
-        for setting in algorithm.reads:
-            readers.setdefault(setting, []).append(name)
-    return readers
-
-
-def unread_settings(name: str) -> set[str]:
-    """The settings that other algorithms read and this one does not."""
-    return {setting for setting, readers in setting_readers().items() if name not in readers}
 
 
 def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, counts: QuantileCounts) -> Taus | None:

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import polars as pl
 
+from valueshare.algorithm_info import unread_settings
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import algorithm_named, unread_settings
+from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float, as_int
 from valueshare.text import pluralize

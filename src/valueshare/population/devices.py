@@ -15,8 +15,8 @@ def check_replay_device(replay_device: str | None, device: torch.device) -> None
     """Refuse a replay on a GPU if training is on a CPU."""
     if replay_device == "cuda" and device.type != "cuda":
         raise InvalidInput(
-            "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
-            "--device cuda where there is one"
+            "`replay_device = 'cuda'` needs training on a CUDA device: write cpu or disk, or "
+            "`device = 'cuda'` where there is one"
         )
 
 

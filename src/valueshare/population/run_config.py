@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.table import populations, table_digest
 from valueshare.records import AGENTS
 from valueshare.schema import CONFIG, Invalid, TrainingConfig, validate_as
-from valueshare.text import ALGORITHM_NAMES
 
 
 class NotOneRun(Invalid):
@@ -34,7 +34,7 @@ def check_agents_of_run(stored: TrainingConfig, agents: pl.DataFrame) -> None:
     """Refuse a table of agents that this configuration cannot belong to; `check_columns` is called before."""
     if unknown := set(agents["env"].unique()) - stored.settings.keys():
         raise NotOneRun(f"there are no settings of {', '.join(sorted(unknown))}")
-    if others := set(agents["algorithm"].unique()) - ALGORITHM_NAMES.keys():
+    if others := set(agents["algorithm"].unique()) - ALGORITHM_INFO.keys():
         raise NotOneRun(f"algorithm = {min(others)!r}: there is none of that name")
     if table_digest(agents) != stored.agents:
         raise NotOneRun("the table of agents has another checksum")

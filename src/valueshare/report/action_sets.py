@@ -3,25 +3,25 @@
 Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.learner_names import LearnerName, rename_learners
 from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import RUN_COLUMNS, VARIANT, Estimate
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import paper_order, series_style
 from valueshare.report.interval import Interval, format_interval
 from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
 FIGURE = "gain-against-actions"
-PLAIN = "dqn"
+DQN = "dqn"
 CAPTION = (
     "Difference of the mean AUC from that of DQN against the number of actions, every learner at its best step size, "
     "chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
@@ -39,8 +39,6 @@ ENGINES = (
 
 _RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
 _CHOSEN = ("best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE, "runs", "failed_step_sizes", "end")
-# Algorithms without the step sizes that a report writes after their names; other settings stay.
-_BASE_NAME = pl.col("algorithm").str.replace(r" step_size=\S+$", "")
 
 
 def has_action_sets(data: ReportData) -> bool:
@@ -48,9 +46,9 @@ def has_action_sets(data: ReportData) -> bool:
 
     Every run has a step size, and runs differ in no other setting.
     """
-    rows = data.main.with_columns(_BASE_NAME)
+    rows = _without_step_sizes(data)
     names = {env: _bins_of(env) for env in rows["env"].unique()}
-    with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
+    with_dqn = set(rows.filter(pl.col("algorithm") == DQN)["env"])
     others = [name for name in RUN_COLUMNS if name in rows.columns and name not in (*_RUN, "optimizer")]
     optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
     return (
@@ -77,10 +75,10 @@ def verdict(data: ReportData) -> list[str]:
     return sentences(gains_of(data).table) if has_action_sets(data) else []
 
 
-@lru_cache(maxsize=1)
+@cached_with_data
 def gains_of(data: ReportData) -> Estimate:
     """The gains of the results of a report."""
-    return gains(data.main.with_columns(_BASE_NAME, k="k_number"), data.resamples)
+    return gains(_without_step_sizes(data).with_columns(k="k_number"), data.resamples)
 
 
 def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
@@ -96,7 +94,8 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
         env_scores = scores.filter(pl.col("env") == env)
         learners = sorted(
-            env_scores.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, paper_order(*who))
+            env_scores.select("algorithm", "k").unique().rows(),
+            key=lambda learner: (learner[0] != DQN, paper_order(*learner)),
         )
         # All are compared with the smallest number, which is that of DQN.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
@@ -114,17 +113,17 @@ def sentences(table: pl.DataFrame) -> list[str]:
     """A line per number of actions: DQN's AUC, and the difference of every other learner from it."""
     lines = []
     for learners in table.partition_by("actions", maintain_order=True):
-        plain, *others = learners.rows(named=True)
-        score = Interval.of(plain, MEAN)
+        dqn, *others = learners.rows(named=True)
+        score = Interval.of(dqn, MEAN)
         if score is None:
-            lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
+            lines.append(f"{dqn['actions']} actions: DQN has no step size that can be scored.")
             continue
         differences = ((row, Interval.of(row, DIFFERENCE)) for row in others)
-        words = [
+        texts = [
             f"{_label(row)} {format_interval(difference)}" for row, difference in differences if difference is not None
         ]
-        start = f"{plain['actions']} actions: AUC of DQN {format_interval(score, sign=False)}; against it: "
-        lines.append(f"{start}{', '.join(words) or 'nothing'}.")
+        start = f"{dqn['actions']} actions: AUC of DQN {format_interval(score, sign=False)}; against it: "
+        lines.append(f"{start}{', '.join(texts) or 'nothing'}.")
     edges = [
         f"The best step size of {_label(row)} with {row['actions']} actions is the {row['end']} that was tried: "
         "search beyond it."
@@ -134,21 +133,30 @@ def sentences(table: pl.DataFrame) -> list[str]:
 
 
 def _label(row: dict[str, Any]) -> str:
-    return series_style(row["algorithm"], row["k"], row["actions"]).label
+    return LearnerName.parse(row["algorithm"]).label(row["k"], row["actions"])
 
 
 def _figure(table: pl.DataFrame) -> Any:
     """A line per learner; IB-DQN(n) is one learner, whatever n is."""
-    others = table.filter(pl.col("algorithm") != PLAIN)
-    looks = [series_style(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
-    by_label = {one.label: one for one in looks}
+    others = table.filter(pl.col("algorithm") != DQN)
+    styles = [series_style(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
+    by_label = {style.label: style for style in styles}
     lines = others.select(
         "actions",
-        pl.Series("label", [one.label for one in looks], pl.String),
+        pl.Series("label", [style.label for style in styles], pl.String),
         **dict(zip(("gain", *MEAN[1:]), DIFFERENCE, strict=True)),
     )
     by_learner = [(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)]
     return gain_panels([[("each at its best step size", by_learner)]], "actions", "AUC: difference from DQN")
+
+
+def _without_step_sizes(data: ReportData) -> pl.DataFrame:
+    """The runs of a report without step sizes in the names of learners; other settings stay."""
+
+    def change(name: LearnerName) -> LearnerName:
+        return name._replace(settings=tuple(text for text in name.settings if not text.startswith("step_size=")))
+
+    return data.main.with_columns(algorithm=rename_learners(data.main, change))
 
 
 def _bins_of(env: str) -> BinnedName:

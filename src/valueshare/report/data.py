@@ -1,17 +1,20 @@
 """Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
 from itertools import chain, count
 from pathlib import Path
+from typing import Any, TypeVar
 
 import polars as pl
 
+from valueshare.algorithm_info import K_IS_N
 from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.importers.results import Results, Source, repeats
 from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
+from valueshare.analysis.learner_names import RUN, LearnerName, add_to_names, rename_learners
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
@@ -23,10 +26,10 @@ from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.errors import printable
 from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, RUN_KEY, plain_of, split_settings
+from valueshare.report.figures.style import ATARI_ACTIONS
 from valueshare.report.notes import short_names
-from valueshare.text import K_IS_N
 
+Result = TypeVar("Result")
 RMSPROP = "rmsprop"
 OTHERS = "other results"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in provenance.json
@@ -44,6 +47,7 @@ class ReportData:
     runs_apart: bool = False  # the same agents are in several of them: names of algorithms include the run
     stored_actions: int | None = None  # of every environment, where the runs say that it is one number
     unreduced: "ReportData | None" = None  # the results that these are a part of: they have one scale
+    computed: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def main(self) -> pl.DataFrame:
@@ -79,10 +83,9 @@ class ReportData:
             return human_scale(self.table["env"].unique().to_list())
         if not self.minatar:
             return None
-        base = pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
-        rows = self.main.with_columns(base=base)
-        is_dqn = (pl.col("base") == "dqn") | ((pl.col("base") == "ib-dqn") & (pl.col("k") == 0))
-        return dqn_scale(self.main, self.main.filter(rows.select(is_dqn).to_series()))
+        algorithms = rename_learners(self.main, lambda name: LearnerName(name.algorithm))
+        is_dqn = (algorithms == "dqn") | ((algorithms == "ib-dqn") & (self.main["k"] == 0))
+        return dqn_scale(self.main, self.main.filter(is_dqn))
 
     @property
     def n(self) -> int | None:
@@ -111,8 +114,8 @@ class ReportData:
         runs = self.main.filter(pl.col("algorithm") == self.swept, pl.col("k") != K_IS_N)
         if (runs["k"] == 0).any():
             return runs
-        plain = self.main.filter(pl.col("algorithm") == plain_of(self.swept), pl.col("k") == 0)
-        return pl.concat([plain, runs])
+        without_layer = str(LearnerName.parse(self.swept).without_layer)
+        return pl.concat([self.main.filter(pl.col("algorithm") == without_layer, pl.col("k") == 0), runs])
 
     @cached_property
     def swept(self) -> str:
@@ -126,7 +129,7 @@ class ReportData:
 
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
-        pairs = [(plain, v) for v in self.variants if (plain := baseline_variant(v, self.variants)) is not None]
+        pairs = [(reference, v) for v in self.variants if (reference := baseline_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
@@ -174,13 +177,26 @@ class ReportData:
         Over the evaluations that both have; those before training count for normalized scores only.
         """
         assert self.pair is not None  # or the figure was refused
-        plain, layered = self.pair
+        reference, layered = self.pair
         rows = self.normalized if column == NORMALIZED else self.main.filter(pl.col("step") > 0)
-        sides = layered.selection(), plain.selection()
+        sides = layered.selection(), reference.selection()
         shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
         result = game_differences(means, *sides, column=column, resamples=self.resamples)
         return Estimate(result.table, (*cut, *notes, *result.notes))
+
+
+def cached_with_data(compute: Callable[[ReportData], Result]) -> Callable[[ReportData], Result]:
+    """A function of the data that is computed once, and kept as long as the data."""
+
+    @wraps(compute)
+    def cached(data: ReportData) -> Result:
+        if compute not in data.computed:
+            data.computed[compute] = compute(data)
+        result: Result = data.computed[compute]
+        return result
+
+    return cached
 
 
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
@@ -194,7 +210,7 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     if runs:
         table = table.with_columns(_run_of(runs))
     apart = bool(runs) and not repeats(table).is_empty()
-    table = _name_settings(table, [RUN_KEY] if apart else [])
+    table = _name_settings(table, [RUN] if apart else [])
     protocols = [settings.get("atari_protocol") for source in results.about for settings in source.settings.values()]
     full_actions = all(atari_protocol(name).full_actions for name in atari_protocols() if name in protocols)
     counts = {actions.get(env) for env in table["env"].unique()}
@@ -214,13 +230,13 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     if len(names) == 1:
         return {}
     # A space would end the name of a run within that of an algorithm, and a comma that of one to --compare.
-    plain: dict[str, str] = {}
+    unique: dict[str, str] = {}
     for folder, name in names.items():
         short = re.sub(r"[\s,]+", "_", printable(name, 200))
-        plain[folder] = next(
-            other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in plain.values()
+        unique[folder] = next(
+            other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in unique.values()
         )
-    return {path: plain[folder] for path, folder in folders.items()}
+    return {path: unique[folder] for path, folder in folders.items()}
 
 
 def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:
@@ -228,12 +244,12 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
     runs = run_names(about)
     if not runs or repeats(table).is_empty():
         return table
-    return table.with_columns(pl.format(f"{{}} {RUN_KEY}={{}}", "algorithm", _run_of(runs)).alias("algorithm"))
+    return table.with_columns(add_to_names(table.with_columns(_run_of(runs)), [RUN])["algorithm"])
 
 
 def _run_of(runs: Mapping[str, str]) -> pl.Expr:
     """The column `run` of a table, from `run_names`."""
-    return pl.col("source").replace_strict(runs, return_dtype=pl.String).alias(RUN_KEY)
+    return pl.col("source").replace_strict(runs, return_dtype=pl.String).alias(RUN)
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
@@ -270,6 +286,4 @@ def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     varied = [name for name in columns if (counts[name] > 1).any()]
     if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
         varied.append("optimizer")
-    varied += more
-    names = (pl.format(f" {n}={{}}", pl.col(n).cast(pl.String)).fill_null("") for n in varied)
-    return table.with_columns(pl.concat_str("algorithm", *names).alias("algorithm"))
+    return add_to_names(table, [*varied, *more])

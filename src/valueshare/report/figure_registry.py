@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
@@ -19,10 +20,10 @@ from valueshare.report import figure_requirements as requires
 from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
-from valueshare.report.figures.series import format_steps, seed_count
-from valueshare.report.figures.style import RED, SeriesStyle, rc_style, setting_text, split_settings, without_settings
-from valueshare.report.folder import Drawn
-from valueshare.text import either, pluralize
+from valueshare.report.figures.series import seed_count
+from valueshare.report.figures.style import RED, SeriesStyle, rc_style
+from valueshare.report.folder import FigureResult
+from valueshare.text import either, format_steps, pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
@@ -45,26 +46,26 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[Drawn]:
+def draw_figures(data: ReportData, names: Sequence[str] = ()) -> list[FigureResult]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
     if unknown := [repr(name) for name in names if name not in FIGURES]:
         raise InvalidInput(f"there is no figure {either(unknown)}: choose one of {', '.join(FIGURES)}")
     if reasons := [f"{name} needs {reason}" for name in names if (reason := FIGURES[name].lacks(data))]:
         raise InvalidInput(f"these results do not allow all of these figures: {'; '.join(reasons)}")
-    chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
+    chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(data)]
     drawn = []
     for name in dict.fromkeys(chosen):
-        shown, tuning_notes = _shown(data, FIGURES[name])
+        shown, tuning_notes = _results_shown(data, FIGURES[name])
         figure, caption, notes = FIGURES[name].draw(shown)
-        drawn.append(Drawn(name, figure, caption, (*tuning_notes, *notes)))
+        drawn.append(FigureResult(name, figure, caption, (*tuning_notes, *notes)))
     if data.is_synthetic:
-        for one in drawn:
-            _mark_synthetic(one.figure)
+        for result in drawn:
+            _mark_synthetic(result.figure)
     return drawn
 
 
-def _shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
-    """What a figure shows: of many learners each k at its best setting, unless that is not enough for it; and notes."""
+def _results_shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, ...]]:
+    """The results that a figure is drawn from, and notes: each k at its best setting, unless it needs all settings."""
     if kind.every_setting or len(data.variants) <= MAX_LINES:
         return data, ()
     tuned, notes = swept_settings.at_best_setting(data)
@@ -73,7 +74,7 @@ def _shown(data: ReportData, kind: FigureKind) -> tuple[ReportData, tuple[str, .
 
 def unmet_needs(data: ReportData) -> dict[str, str]:
     """The figures that results do not allow, each with its first unmet need."""
-    return {name: reason for name, each in FIGURES.items() if (reason := each.lacks(data))}
+    return {name: reason for name, kind in FIGURES.items() if (reason := kind.lacks(data))}
 
 
 def _mark_synthetic(figure: Figure) -> None:
@@ -104,17 +105,17 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
     rows = [
         # Where the curve is drawn: it ends where games are missing.
         v.rows(data.normalized).join(v.rows(data.curves.table), on="step", how="semi")
-        for v in (line.sooner, line.plain)
+        for v in (line.sooner, line.reference)
     ]
-    sides = line.sooner.selection(), line.plain.selection()
+    sides = line.sooner.selection(), line.reference.selection()
     interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALIZED, resamples=data.resamples)
     row = interval.table.row(0, named=True)
     low, high = ("never" if row[name] is None else format_steps(row[name]) for name in CI95)
     between = "" if row["reached"] is None else f" [{low}, {high}]"
     step = "no step" if row["step"] is None else format_steps(row["step"])
     sentence = (
-        f"{line.sooner.style.label} reaches the best of {line.plain.style.label} at {step}{between} "
-        f"of {line.plain.style.label}'s {format_steps(row['last_step'])} timesteps."
+        f"{line.sooner.style.label} reaches the best of {line.reference.style.label} at {step}{between} "
+        f"of {line.reference.style.label}'s {format_steps(row['last_step'])} timesteps."
     )
     return sentence, interval.notes
 
@@ -151,14 +152,14 @@ def _by_game(
 
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
-        plain, layered = (variant.style for variant in data.pair)
+        reference, layered = (variant.style for variant in data.pair)
         table, notes = data.differences(column)
         if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
             notes = (
                 *notes,
-                f"{plain.label} does not overestimate in {', '.join(others)}: bars there are no reductions.",
+                f"{reference.label} does not overestimate in {', '.join(others)}: bars there are no reductions.",
             )
-        return draw(table, plain, layered), caption.format(plain=plain.label, layered=layered.label), notes
+        return draw(table, reference, layered), caption.format(reference=reference.label, layered=layered.label), notes
 
     return content
 
@@ -166,13 +167,13 @@ def _by_game(
 def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
-    plain, layered = (variant.style for variant in data.pair)
+    reference, layered = (variant.style for variant in data.pair)
     table, notes = data.differences(NORMALIZED)
     caption = (
-        f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
-        "scale is logarithmic beyond ±0.1."
+        f"Change of the {data.scale.word} score, averaged over training, from {reference.label} to {layered.label}. "
+        "The scale is logarithmic beyond ±0.1."
     )
-    return bars.score_change(table, plain, layered, data.scale.word), caption, (data.scale.note, *notes)
+    return bars.score_change(table, reference, layered, data.scale.word), caption, (data.scale.note, *notes)
 
 
 def _sensitivity(data: ReportData) -> Content:
@@ -229,16 +230,17 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
         return data.main, ()
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    names = [v.algorithm for v in data.variants if without_settings(v.algorithm) == without_settings(data.swept)]
+    swept = LearnerName.parse(data.swept).without_settings
+    names = [v.algorithm for v in data.variants if v.name.without_settings == swept]
     left = len(data.ks) - len(shown)
     kept = data.main.filter(~pl.col("algorithm").is_in(names) | pl.col("k").is_in(shown))
     return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",) if left else ()
 
 
 def _sweep_name(data: ReportData) -> str:
-    """The environment of the sweep over k, and its other setting where there are several: one is shown."""
-    setting = setting_text(split_settings(data.swept)[1])
-    return f"{data.envs[0]}, {setting}" if setting else data.envs[0]
+    """The environment of the sweep over k, and its other settings and run where there are several: one is shown."""
+    name = LearnerName.parse(data.swept)
+    return ", ".join([data.envs[0], *name.details])
 
 
 def _counted(rows: pl.DataFrame) -> str:
@@ -254,7 +256,7 @@ FIGURES: dict[str, FigureKind] = {
         _by_game(
             "overestimation",
             bars.overestimation_reduction,
-            "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
+            "Reduction of the overestimation from {reference} to {layered}, in % of {reference}'s. Above "
             "100 %, values are underestimated.",
         ),
         (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("overestimation")),
@@ -263,7 +265,7 @@ FIGURES: dict[str, FigureKind] = {
         _by_game(
             "relative_action_gap",
             bars.action_gap_increase,
-            "Increase of the relative action gap from {plain} to {layered}.",
+            "Increase of the relative action gap from {reference} to {layered}.",
         ),
         (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("relative_action_gap")),
     ),

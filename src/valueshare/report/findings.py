@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.algorithm_info import K_IS_N, has_layer, k_text, other_name_at_zero
 from valueshare.analysis.comparison import game_differences, probability_of_improvement
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
@@ -15,10 +16,9 @@ from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
-from valueshare.report.figures.style import RUN_KEY, plain_of, split_settings, without_settings
-from valueshare.report.interval import Interval, format_interval, format_number, probability_text
+from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import K_IS_N, exact, k_text, other_name_at_zero
+from valueshare.text import exact, format_number
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -87,7 +87,9 @@ class Verdict(NamedTuple):
             return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
             return [sentence_with_numbers(self.comparisons[0])]
-        higher, lower, unclear = ([one for one in self.comparisons if one.direction == side] for side in (1, -1, 0))
+        higher, lower, unclear = (
+            [comparison for comparison in self.comparisons if comparison.direction == side] for side in (1, -1, 0)
+        )
         first = "No comparison shows a difference."
         if higher or lower:
             rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
@@ -95,13 +97,13 @@ class Verdict(NamedTuple):
             settings = [name.replace("_", " ") for name in _shared_settings(top)]
             where = f" at the same {' and '.join(settings)}" if settings else ""
             first = f"The {rank} {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(top)}"
-        against = {one.y.style.label for one in self.comparisons}
+        against = {comparison.y.style.label for comparison in self.comparisons}
         kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
         counts = [
-            f"{word} {'once' if len(some) == 1 else f'{len(some)} times'} "
-            f"({_names(some) if len(against) == 1 else _pair_names(some, between)})"
-            for word, between, some in kinds
-            if some
+            f"{word} {'once' if len(comparisons) == 1 else f'{len(comparisons)} times'} "
+            f"({_names(comparisons) if len(against) == 1 else _pair_names(comparisons, between)})"
+            for word, between, comparisons in kinds
+            if comparisons
         ]
         whom = f" with {against.pop()}" if len(against) == 1 else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
@@ -109,65 +111,64 @@ class Verdict(NamedTuple):
     @property
     def _has_one_scale(self) -> bool:
         """Whether one difference can be larger than another: all are normalized, or of one environment."""
-        envs = {env for one in self.comparisons for env in one.envs["env"]}
-        return len(envs) == 1 or all(one.normalized for one in self.comparisons)
+        envs = {env for comparison in self.comparisons for env in comparison.envs["env"]}
+        return len(envs) == 1 or all(comparison.normalized for comparison in self.comparisons)
 
     @property
     def has_one_seed(self) -> bool:
         """Whether everything that is compared has a single seed."""
-        return bool(self.comparisons) and all(one.most_seeds == 1 for one in self.comparisons)
+        return bool(self.comparisons) and all(comparison.most_seeds == 1 for comparison in self.comparisons)
 
     @property
     def few_seeds(self) -> list[str]:
         """A warning of the comparison with the fewest seeds, if they are few."""
-        few = [one for one in self.comparisons if one.fewest_seeds < one.enough_seeds]
+        few = [comparison for comparison in self.comparisons if comparison.fewest_seeds < comparison.enough_seeds]
         if not few:
             return []
-        one = min(few, key=lambda one: one.fewest_seeds)
+        comparison = min(few, key=lambda comparison: comparison.fewest_seeds)
         what = "One seed has no interval"
-        if one.fewest_seeds > 1:
-            what = f"Intervals of {one.fewest_seeds} seeds are too narrow"
-        return [f"{what}: run at least {one.enough_seeds}."]
+        if comparison.fewest_seeds > 1:
+            what = f"Intervals of {comparison.fewest_seeds} seeds are too narrow"
+        return [f"{what}: run at least {comparison.enough_seeds}."]
 
 
-def compare_all(data: ReportData, names: Sequence[str] = ()) -> Verdict:
-    """The comparisons of these names, or the default ones."""
-    results = [compare(data, pair) for pair in pairs(data, names)]
+def compare_all(data: ReportData, compare: Sequence[str] = ()) -> Verdict:
+    """The comparisons of `compare`, or the default ones."""
+    results = [compare_pair(data, pair) for pair in pairs(data, compare)]
     return Verdict(
-        [one for one in results if isinstance(one, Comparison)],
-        [one for one in results if isinstance(one, str)],
-        requested=bool(names),
+        [result for result in results if isinstance(result, Comparison)],
+        [result for result in results if isinstance(result, str)],
+        requested=bool(compare),
     )
 
 
-def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
-    """The pairs to compare: those of these names, like "ib-dqn:4,dqn", or the layer against none.
+def pairs(data: ReportData, compare: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
+    """The pairs to compare: those of `compare`, like "ib-dqn:4,dqn", or the layer against none.
 
-    Without names, every algorithm with the layer is compared with the same without it, and every other with the first
+    Without any, every algorithm with the layer is compared with the same without it, and every other with the first
     that has the same settings in its name, or with the first of all. Where k and another setting were swept, the map
     compares the values of that setting.
     """
-    if names:
-        return [_pair(data, text) for text in names]
+    if compare:
+        return [_pair(data, text) for text in compare]
     mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
     found = [(v, baseline_variant(v, data.variants) or _first_like(v, data.variants)) for v in data.variants[1:]]
-    return [(x, y) for x, y in found if not (without_settings(x.algorithm) in mapped and _same_learner(x, y))]
+    return [(x, y) for x, y in found if not (str(x.name.without_settings) in mapped and _same_learner(x, y))]
 
 
 def _first_like(variant: Variant, variants: Sequence[Variant]) -> Variant:
     """The first variant with the same settings in its name; without another one, the first of all."""
-    settings = split_settings(variant.algorithm)[1]
-    alike = [v for v in variants if split_settings(v.algorithm)[1] == settings]
-    return alike[0] if settings and alike[0] != variant else variants[0]
+    _, *settings_and_run = variant.name
+    alike = [v for v in variants if [*v.name[1:]] == settings_and_run]
+    return alike[0] if any(settings_and_run) and alike[0] != variant else variants[0]
 
 
 def _same_learner(x: Variant, y: Variant) -> bool:
     """Whether both are one algorithm with one k, so that only other settings differ; DQN is IB-DQN with k = 0."""
-    plain_x, plain_y = (plain_of(without_settings(v.algorithm)) for v in (x, y))
-    return plain_x == plain_y and x.k == y.k
+    return x.name.without_settings.without_layer == y.name.without_settings.without_layer and x.k == y.k
 
 
-def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
+def compare_pair(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
     names, selections = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
@@ -198,8 +199,8 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
 
 def sentence(comparison: Comparison) -> str:
     """IB-DQN(4) scores higher than DQN."""
-    words = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
-    return f"{comparison.x.style.label} {words[comparison.direction]} {comparison.y.style.label}."
+    verbs = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
+    return f"{comparison.x.style.label} {verbs[comparison.direction]} {comparison.y.style.label}."
 
 
 def sentence_with_numbers(comparison: Comparison) -> str:
@@ -210,7 +211,7 @@ def sentence_with_numbers(comparison: Comparison) -> str:
         x, y = map(format_number, comparison.values)
         text += f": {comparison.what} {x} against {y}, a difference of {comparison.difference_text}"
     if improvement.low is not None:  # of single runs it says nothing
-        text += f"; a run of it is the better one with probability {probability_text(improvement)}"
+        text += f"; probability of improvement {probability_text(improvement)}"
     if envs.height > 1:
         up, down = clear_differences(comparison)
         text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
@@ -234,29 +235,28 @@ def _probability(comparison: Comparison) -> float:
     return abs(comparison.improvement.value - 0.5)
 
 
-def _names(some: Sequence[Comparison]) -> str:
+def _names(comparisons: Sequence[Comparison]) -> str:
     """Labels, or the k alone where only they differ."""
-    if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
-        return f"k = {', '.join(k_text(one.x.k) for one in some)}"
-    return shorten_list([one.x.style.label for one in some], 8)
+    if len(comparisons) > 1 and len({comparison.x.algorithm for comparison in comparisons}) == 1:
+        return f"k = {', '.join(k_text(comparison.x.k) for comparison in comparisons)}"
+    return shorten_list([comparison.x.style.label for comparison in comparisons], 8)
 
 
-def _pair_names(some: Sequence[Comparison], between: str) -> str:
+def _pair_names(comparisons: Sequence[Comparison], between: str) -> str:
     """IB-DQN(4) than DQN with step size 0.1: both names, but a setting that both have once."""
     names = []
-    for one in some:
-        x, y = one.x.style.label, one.y.style.label
-        if _shared_settings(one):
+    for comparison in comparisons:
+        x, y = comparison.x.style.label, comparison.y.style.label
+        if _shared_settings(comparison):
             x = x.rpartition(" with ")[0] or x
         names.append(f"{x} {between} {y}")
     return shorten_list(names, 8)
 
 
 def _shared_settings(comparison: Comparison) -> list[str]:
-    """The settings that both algorithms have in their names, with the same values; `run=` does not count."""
-    x, y = (split_settings(side.algorithm)[1].split() for side in (comparison.x, comparison.y))
-    names = [setting.partition("=")[0] for setting in x]
-    return [name for name in names if name != RUN_KEY] if x == y else []
+    """The settings that both algorithms have in their names, with the same values and run."""
+    x, y = comparison.x.name, comparison.y.name
+    return [setting.partition("=")[0] for setting in x.settings] if x[1:] == y[1:] else []
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
@@ -265,20 +265,20 @@ def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
         raise InvalidInput(f"`compare = {text}`: write two, like ib-dqn:4,dqn")
     x, y = (_variant(data, name) for name in names)
     if x == y:
-        raise InvalidInput(f"`compare = {text}`: this is one algorithm; write two")
+        raise InvalidInput(f"`compare = {text}`: both names are of the same algorithm; write two different ones")
     return x, y
 
 
 def _variant(data: ReportData, text: str) -> Variant:
-    """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one. dqn is ib-dqn:0."""
+    """The variant of a name, ib-dqn:4, or of a label, IB-DQN(4). k may be omitted if there is one; dqn is ib-dqn:0."""
     algorithm, _, k = text.partition(":")
     matches = [v for v in data.variants if v.style.label == text]
     matches = matches or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
-    if not matches and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
+    if not matches and (_equals(k, 0.0, data) if k else not has_layer(algorithm)):
         matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
     if len(matches) != 1:
         known = ", ".join(f"{v.algorithm}:{'n' if v.k == K_IS_N else exact(v.k)}" for v in data.variants)
-        problem = "is several" if matches else "is not in these results"
+        problem = "matches several algorithms" if matches else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return matches[0]
 

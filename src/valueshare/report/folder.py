@@ -44,7 +44,7 @@ REPORT_CONTENTS = ("figures", "tables", "report.html", "report.json")  # into th
 NAME_TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
-class Drawn(NamedTuple):
+class FigureResult(NamedTuple):
     """A figure, its caption, and notes on what it leaves out."""
 
     name: str
@@ -60,7 +60,7 @@ class Drawn(NamedTuple):
 class Report(NamedTuple):
     """Everything that a report says; files are named relative to its folder."""
 
-    figures: Sequence[Drawn]
+    figures: Sequence[FigureResult]
     page: Callable[[list[Picture]], str]  # report.html, from the figures
     verdict: tuple[str, ...]  # in sentences
     notes: tuple[str, ...]
@@ -84,7 +84,7 @@ def write_files(folder: Path, report: Report) -> None:
     atomic_write(folder / "report.html", [report.page(pictures).encode()])
     about = {
         "verdict": report.verdict,
-        "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in report.figures},
+        "figures": {figure.name: {"caption": figure.caption, "notes": figure.notes} for figure in report.figures},
         "tables": [Path(name).name for name in (*report.tables, *report.texts)],
         "not_drawn": report.left_out,
         "notes": report.notes,

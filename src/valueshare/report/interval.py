@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from valueshare.text import interval_text
+from valueshare.text import format_number, interval_text, with_minus
 
 
 class Interval(NamedTuple):
@@ -26,13 +26,6 @@ class Interval(NamedTuple):
         return (self.low > other) - (self.high < other)
 
 
-def format_number(value: float) -> str:
-    """Four digits at most, with a real minus."""
-    size = abs(value)
-    text = f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
-    return text.replace("-", "−")
-
-
 def format_interval(interval: Interval, *, sign: bool = True, least_decimals: int = 0) -> str:
     """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
     value, low, high = interval
@@ -40,7 +33,7 @@ def format_interval(interval: Interval, *, sign: bool = True, least_decimals: in
     if low is None or high is None:
         number = format_number(value)
         if len(number.partition(".")[2]) < least_decimals:
-            number = f"{value:,.{least_decimals}f}".replace("-", "−")
+            number = with_minus(f"{value:,.{least_decimals}f}")
         return f"{plus}{number} (one seed: no interval)"
     return f"{plus}{interval_text(value, low, high, least_decimals)}"
 

@@ -15,22 +15,22 @@ EVALUATION = (*RUN_COLUMNS, "agent", "step", "seconds", "episodes", *METRICS, "d
 
 
 def numbers(data: ReportData) -> dict[str, Any]:
-    """What a report has of them: means by k, maps of two swept settings, gains against the number of actions."""
+    """Those that the results allow: means by k, maps of two swept settings, gains against the number of actions."""
     tables: dict[str, Any] = {}
     if len(data.envs) == 1 and len(data.ks) > 2:
         tables["by_k"] = {name: finite_floats(data.by_k(name).table).to_dicts() for name in METRICS if data.has(name)}
     if chosen := find_tuned(data):
         tables["swept_settings"] = [
             {
-                "env": one.grid.env,
-                "algorithm": one.grid.algorithm,
-                "settings": one.grid.settings,
-                "score": one.grid.score,
-                "cells": finite_floats(settings_map(one.grid).cells).to_dicts(),
-                "chosen": finite_floats(one.table).to_dicts(),
-                "pair": None if one.pair is None else one.pair._asdict(),
+                "env": choice.grid.env,
+                "algorithm": choice.grid.algorithm,
+                "settings": choice.grid.settings,
+                "score": choice.grid.score,
+                "cells": finite_floats(settings_map(choice.grid).cells).to_dicts(),
+                "chosen": finite_floats(choice.table).to_dicts(),
+                "pair": None if choice.pair is None else choice.pair._asdict(),
             }
-            for one in chosen
+            for choice in chosen
         ]
     if action_sets.has_action_sets(data):
         tables["action_sets"] = finite_floats(action_sets.gains_of(data).table).to_dicts()

@@ -1,20 +1,19 @@
 """Runs in which two settings were swept: their grid as a map, and the best value of one for each value of the other."""
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import polars as pl
 from matplotlib.figure import Figure
 
+from valueshare.analysis.learner_names import LearnerName, rename_learners
 from valueshare.analysis.run_values import at_shared_steps, run_auc, with_divergence
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
-from valueshare.report.figures.style import plain_of, series_style, without_settings
 from valueshare.text import plain_numbers, pluralize
 
 MAX_MAPS = 12  # in one figure
@@ -38,7 +37,7 @@ class Grid(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{game(self.env)}, {series_style(self.algorithm, None).label}"
+        return f"{game(self.env)}, {LearnerName.parse(self.algorithm).label(None)}"
 
     @property
     def names(self) -> tuple[str, str]:
@@ -55,7 +54,7 @@ class HeldOutChoice(NamedTuple):
     pair: ChosenPair | None  # None where the first setting is not k, or has one value
 
 
-@lru_cache(maxsize=1)
+@cached_with_data
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
     grids = [
@@ -67,10 +66,12 @@ def find_grids(data: ReportData) -> list[Grid]:
 
 
 def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
+    rows = rows.with_columns(k="k_number")
     kept, algorithms = rows.filter(pl.col("base") == algorithm), [algorithm]
-    if algorithm != plain_of(algorithm) and not (kept["k"] == 0).any():  # the same without the layer is its k = 0
-        kept = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), kept])
-        algorithms.append(plain_of(algorithm))
+    without_layer = str(LearnerName.parse(algorithm).without_layer)
+    if algorithm != without_layer and not (kept["k"] == 0).any():  # the same without the layer is its k = 0
+        kept = pl.concat([rows.filter((pl.col("base") == without_layer) & (pl.col("k") == 0)), kept])
+        algorithms.append(without_layer)
     known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in kept.columns}
     counts = kept.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
     swept = [name for name, count in zip(known, counts, strict=True) if count > 1]
@@ -86,14 +87,15 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     return Grid(env, algorithm, tuple(algorithms), (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
 
-@lru_cache(maxsize=1)
+@cached_with_data
 def at_best_setting(data: ReportData) -> tuple[ReportData, tuple[str, ...]]:
     """The results with each grid reduced to the best second setting of each first one; and notes."""
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
         best, (first, second) = best_settings(grid.runs, *grid.settings), grid.names
         in_grid = (pl.col("env") == grid.env) & pl.col("base").is_in(grid.algorithms)
-        kept = rows.filter(in_grid).join(best, on=grid.settings, how="semi")
+        columns = ["k_number" if name == "k" else name for name in grid.settings]
+        kept = rows.filter(in_grid).join(best, left_on=columns, right_on=grid.settings, how="semi")
         if grid.settings[0] == "k":  # one learner for each k again: it needs no setting in its name
             kept = kept.with_columns(algorithm="base")
         rows = pl.concat([rows.filter(~in_grid), kept])
@@ -102,16 +104,12 @@ def at_best_setting(data: ReportData) -> tuple[ReportData, tuple[str, ...]]:
             values = ", ".join(plain_numbers(left_out))
             why = f"at every {second} a run diverged or has no score"
             notes.append(f"figures of {grid.title} leave out {first} = {values}: {why}")
-    table = rows.with_columns(k="shared_k").drop("base", "shared_k")
-    return replace(data, table=table, unreduced=data), tuple(notes)
+    return replace(data, table=rows.drop("base"), unreduced=data), tuple(notes)
 
 
 def _with_base(data: ReportData) -> pl.DataFrame:
-    """The runs of a report with k as a number, and the name of the algorithm without settings."""
-    names = {name: without_settings(name) for name in data.main["algorithm"].unique()}
-    return data.main.with_columns(
-        shared_k="k", k="k_number", base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String)
-    )
+    """The runs of a report, with the name of their algorithm without settings."""
+    return data.main.with_columns(base=rename_learners(data.main, lambda name: name.without_settings))
 
 
 def settings_map(grid: Grid) -> SettingsMap:
@@ -141,7 +139,7 @@ def has_scores(data: ReportData) -> bool:
     return any(grid.runs["score"].is_not_null().any() for grid in find_grids(data))
 
 
-@lru_cache(maxsize=1)
+@cached_with_data
 def find_tuned(data: ReportData) -> list[HeldOutChoice]:
     """The choices of every grid."""
     choices = []

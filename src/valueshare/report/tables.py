@@ -16,7 +16,6 @@ from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score,
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, game, with_k
-from valueshare.report.figures.style import is_quantile
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 MISSING = "–"
@@ -47,7 +46,7 @@ class ScoreTable(NamedTuple):
     @property
     def first_quantile(self) -> int:
         """The first column of a quantile network; they are last."""
-        return sum(not is_quantile(variant.algorithm) for variant in self.variants)
+        return sum(not variant.name.is_quantile for variant in self.variants)
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
@@ -77,7 +76,7 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
         raise InvalidInput("no run has a final score: there is no table to write")
     rows = means.rename({"game": "env"}) if "env" not in means.columns else means
     envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
-    variants = sorted(find_variants(rows, n), key=lambda v: is_quantile(v.algorithm))  # last, as in the paper
+    variants = sorted(find_variants(rows, n), key=lambda v: v.name.is_quantile)  # last, as in the paper
     known = {(e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()}
     scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in variants) for env in envs)
     return ScoreTable(tuple(envs), tuple(variants), scores)
@@ -122,7 +121,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """
     atari_means = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
     if atari_means.is_empty():
-        raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
+        raise InvalidInput("there is no Atari game in the table: only Atari scores were published")
     named = atari_means.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
     scores = published().rename({"score": "published"})
     named = named.join(scores, on=["game", *VARIANT], how="left", maintain_order="left")
@@ -135,7 +134,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
         normal.with_columns(
             published_human_normalized=theirs,
             percent=100 * (pl.col("score") - pl.col("published")) / size,
-            algorithm=pl.Series([labels[who] for who in atari_means.select(VARIANT).iter_rows()]),
+            algorithm=pl.Series([labels[variant] for variant in atari_means.select(VARIANT).iter_rows()]),
         )
         .select(
             "game",

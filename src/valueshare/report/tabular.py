@@ -7,20 +7,20 @@ import polars as pl
 
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import KIND, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
+from valueshare.experiments.tabular_designs import KIND, several_action_sets, title
 from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
 from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
-from valueshare.report.folder import Drawn, Report
-from valueshare.report.interval import format_number
+from valueshare.report.folder import FigureResult, Report
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
 from valueshare.report.tabular_files import StoredStudy, stored_result
 from valueshare.report.tuned_text import HALVES, INTERVALS
 from valueshare.result_files import SizeLimit
+from valueshare.text import format_number
 
 NORMS = "norms"  # the name of a figure
 MADE_WITH = ("valueshare", "commit", "machine", "libraries")
@@ -63,7 +63,7 @@ def tabular_report(
 ) -> Report:
     """The report on the records of a study, with the figures of these names; without any, all of them."""
     result, origin = stored_result(parts, limit, trusted=trusted)
-    drawn = {one.name: one for one in _figures(result)}
+    drawn = {figure.name: figure for figure in _figures(result)}
     for name in names:
         if name not in drawn:
             known = "unknown" if name not in FIGURES else "of other results"
@@ -91,19 +91,19 @@ def headlines(result: TabularResult) -> list[str]:
     regime = regimes[min(1, len(regimes) - 1)]
     lines = []
     for (reward,), rows in increases.filter(pl.col("regime") == regime).group_by("step_reward", maintain_order=True):
-        start, plain = f"{_per_step(reward)}{regime:,} timesteps: ", min(rows["k"])
-        others = rows.filter(K_EQUALS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
+        start, reference = f"{_per_step(reward)}{regime:,} timesteps: ", min(rows["k"])
+        others = rows.filter(K_EQUALS_N).sort("actions") if several else rows.filter(pl.col("k") != reference)
         if others.is_empty():
             continue
         if several:
             ends = dict.fromkeys((0, others.height - 1))  # with the fewest and the most actions
-            words = [f"{_percent(others, row)} with {others['actions'][row]:,} actions" for row in ends]
-            lines.append(f"{start}mean {measure}, k = n over k = 0: {', '.join(words)}")
+            texts = [f"{_percent(others, row)} with {others['actions'][row]:,} actions" for row in ends]
+            lines.append(f"{start}mean {measure}, k = n over k = 0: {', '.join(texts)}")
         else:
             best = int(others["increase_percent"].arg_max() or 0)
             k, means = others["k"][best], dict(rows.select("k", "mean_score").iter_rows())
-            text = f"mean {measure} at best {_percent(others, best)} over that of k = {plain:g}"
-            both = f"{format_number(means[k])} against {format_number(means[plain])}"
+            text = f"mean {measure} at best {_percent(others, best)} over that of k = {reference:g}"
+            both = f"{format_number(means[k])} against {format_number(means[reference])}"
             edge = others.height > 1 and others["increase_percent"][best] > 0 and k == max(result.figure["k"])
             more = ", the largest k tried: try larger ones" if edge else ""
             lines.append(f"{start}{text} ({both}), with k = {k:g}{more}")
@@ -126,7 +126,7 @@ def _per_step(reward: object) -> str:
     return "" if reward is None else f"{reward:g} per step, "
 
 
-def _figures(result: TabularResult) -> list[Drawn]:
+def _figures(result: TabularResult) -> list[FigureResult]:
     study, measure = result.studies[0], result.studies[0].measured
     if several_action_sets(result.studies):
         return [_drawn_gains(result.held_out, measure)]
@@ -136,10 +136,10 @@ def _figures(result: TabularResult) -> list[Drawn]:
     )
     of_norms = "Norms of q, u and z along learning, and at the end against k."
     name = "increase" if study.gridworld_reward is None else "gridworld"
-    return [Drawn(name, increase, caption), Drawn(NORMS, norm_reduction(result.norms), of_norms)]
+    return [FigureResult(name, increase, caption), FigureResult(NORMS, norm_reduction(result.norms), of_norms)]
 
 
-def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
+def _drawn_gains(increases: pl.DataFrame, measure: str) -> FigureResult:
     """The gain of k = 1 and k = n over k = 0 against n: a row of panels per step reward, a panel per regime."""
     table = increases.rename({"increase_percent": "gain"})
     lines = ((SeriesStyle("k = 1", ORANGE), pl.col("k") == 1), (SeriesStyle("k = n", RED), K_EQUALS_N))
@@ -154,11 +154,11 @@ def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
         f"Increase of the mean {measure} over k = 0 against the number of actions, each k at its best step size, "
         "chosen on the other half of the seeds. Shaded: 95 % intervals."
     )
-    return Drawn(ACTION_SETS, gain_panels(rows, "actions", f"{measure}: increase\nover k = 0, in %"), caption)
+    return FigureResult(ACTION_SETS, gain_panels(rows, "actions", f"{measure}: increase\nover k = 0, in %"), caption)
 
 
 def summary(result: TabularResult) -> dict[str, Any]:
-    """The numbers of the figure, as plain JSON."""
+    """The numbers of the figure, as reference JSON."""
     score = pl.col("mean_score").alias(f"mean_{result.studies[0].measured}")
     key = _key(result)
     same, other = (
@@ -202,12 +202,16 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         "low",
         "high",
     )
-    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.gridworld_reward for each in result.studies))}
+    settings = study.settings() | {
+        "step_reward": list(dict.fromkeys(design.gridworld_reward for design in result.studies))
+    }
     if several_action_sets(result.studies):
-        settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
+        settings |= {
+            name: list(dict.fromkeys(getattr(design, name) for design in result.studies)) for name in BY_ACTIONS
+        }
     about = {name: origin[name] for name in MADE_WITH if name in origin}
     shown, norms = (
-        [elements.figure(one.svg, one.caption) for one in pictures if (one.name == NORMS) == is_norms]
+        [elements.figure(picture.svg, picture.caption) for picture in pictures if (picture.name == NORMS) == is_norms]
         for is_norms in (False, True)
     )
     sections = (

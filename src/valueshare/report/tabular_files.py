@@ -20,8 +20,8 @@ import polars as pl
 from valueshare._version import __version__
 from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, one_line, without_marks
-from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
 from valueshare.experiments.tabular import TabularResult, summarize
+from valueshare.experiments.tabular_designs import KIND, TabularConfig, TabularStudy
 from valueshare.files import write_json
 from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet

@@ -9,9 +9,9 @@ import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
-from valueshare.report.interval import Interval, format_interval, format_number
+from valueshare.report.interval import Interval, format_interval
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.text import plain_number, plain_numbers, pluralize
+from valueshare.text import format_number, plain_number, plain_numbers, pluralize
 
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 HALVES = (
@@ -34,7 +34,7 @@ def reading(choice: HeldOutChoice) -> list[str]:
 def verdict(choices: Sequence[HeldOutChoice]) -> list[str]:
     """The sentences of every map, with its name where there are several."""
     several = len(choices) > 1
-    return [f"{one.grid.title}: {line}" if several else line for one in choices for line in sentences(one)]
+    return [f"{choice.grid.title}: {line}" if several else line for choice in choices for line in sentences(choice)]
 
 
 def sentences(choice: HeldOutChoice) -> list[str]:
@@ -51,7 +51,7 @@ def sentences(choice: HeldOutChoice) -> list[str]:
         seeds = choice.grid.runs["seed"].n_unique()
         few = f"Nothing can be concluded from {pluralize(seeds, 'seed')}: run at least {FEW_SEEDS}."
         return [few, *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
-    return [*lines, _how_to_choose(choice), *_at_plain(choice), *_agreement(choice), *_edges(choice)]
+    return [*lines, _how_to_choose(choice), *_at_reference(choice), *_agreement(choice), *_edges(choice)]
 
 
 def has_few_seeds(choice: HeldOutChoice) -> bool:
@@ -71,28 +71,28 @@ def _pair(choice: HeldOutChoice) -> list[str]:
     if pair is None or pair.difference[0] is None:
         return []
     difference = Interval(*pair.difference)
-    plain = plain_number(choice.table["k"][0])
-    words = {1: "scores higher than", -1: "scores lower than", 0: "shows no clear difference from"}
+    reference = plain_number(choice.table["k"][0])
+    verbs = {1: "scores higher than", -1: "scores lower than", 0: "shows no clear difference from"}
     chosen = [f"k = {plain_number(k)} with {plain_number(value)}" for k, value in dict.fromkeys(pair.choices)]
-    who = f"both halves chose {chosen[0]}" if len(chosen) == 1 else f"the halves chose {' and '.join(chosen)}"
+    halves = f"both halves chose {chosen[0]}" if len(chosen) == 1 else f"the halves chose {' and '.join(chosen)}"
     text = (
-        f"k > {plain}, chosen with its {second} on half of the seeds and scored on the other half, "
-        f"{words[difference.sign_relative_to(0.0)]} k = {plain} at its own best {second}: a difference of the mean "
-        f"{choice.grid.score} of {format_interval(difference)} ({who})."
+        f"k > {reference}, chosen with its {second} on half of the seeds and scored on the other half, "
+        f"{verbs[difference.sign_relative_to(0.0)]} k = {reference} at its own best {second}: a difference of the mean "
+        f"{choice.grid.score} of {format_interval(difference)} ({halves})."
     )
     return [text]
 
 
 def _by_k(choice: HeldOutChoice) -> list[str]:
     """k = 1, 2 and 4 score higher than k = 0, each at its own best step size."""
-    plain, *others = choice.table.to_dicts()
-    words = {1: "higher", -1: "lower", 0: "no clear difference"}
+    reference, *others = choice.table.to_dicts()
+    headings = {1: "higher", -1: "lower", 0: "no clear difference"}
     sides = _sides(choice, others, DIFFERENCE)
-    parts = [f"{word}: {sides[side]}" for side, word in words.items() if side in sides]
-    score = Interval.of(plain, MEAN)
+    parts = [f"{heading}: {sides[side]}" for side, heading in headings.items() if side in sides]
+    score = Interval.of(reference, MEAN)
     if score is None or not parts:
         return []
-    start = f"Each k at its own best {choice.grid.names[1]}, against k = {plain_number(plain['k'])} "
+    start = f"Each k at its own best {choice.grid.names[1]}, against k = {plain_number(reference['k'])} "
     return [f"{start}({choice.grid.score} {format_interval(score, sign=False)}): {'; '.join(parts)}."]
 
 
@@ -104,9 +104,9 @@ def _how_to_choose(choice: HeldOutChoice) -> str:
     if best["mean"] is None and any(row["mean"] is not None for row in table):
         text += f", but no {second} with seeds in both halves"
     sides = _sides(choice, [row for row in table if row[name] != best[name]], FROM_BEST)
-    for side, words in {0: "no clear difference from it", 1: "higher than it on the other halves"}.items():
+    for side, phrase in {0: "no clear difference from it", 1: "higher than it on the other halves"}.items():
         if side in sides:
-            text += f"; {words}, each at its own best {second}: {sides[side]}"
+            text += f"; {phrase}, each at its own best {second}: {sides[side]}"
     if len(table) == 1:
         return f"{text}."
     values = [row["best"] for row in table]
@@ -131,16 +131,18 @@ def _trend(table: Sequence[Mapping[str, Any]]) -> int:
     return 0
 
 
-def _at_plain(choice: HeldOutChoice) -> list[str]:
+def _at_reference(choice: HeldOutChoice) -> list[str]:
     """The score of the best k at the step size that was chosen for the smallest k."""
     (first, second), (name, _) = choice.grid.names, choice.grid.settings
-    best, plain = _best_row(choice), choice.table.row(0, named=True)
-    if best["mean_at_plain"] is None or best[name] == plain[name]:
+    best, reference = _best_row(choice), choice.table.row(0, named=True)
+    if best["mean_at_reference"] is None or best[name] == reference[name]:
         return []
-    where = f"At the {second} chosen for {first} = {plain_number(plain[name])}, {first} = {plain_number(best[name])}"
-    if best["mean_at_plain"] == best["mean"]:
+    where = (
+        f"At the {second} chosen for {first} = {plain_number(reference[name])}, {first} = {plain_number(best[name])}"
+    )
+    if best["mean_at_reference"] == best["mean"]:
         return [f"{where} scores the same: it is its own best one."]
-    return [f"{where} scores {format_number(best['mean_at_plain'])} instead of {format_number(best['mean'])}."]
+    return [f"{where} scores {format_number(best['mean_at_reference'])} instead of {format_number(best['mean'])}."]
 
 
 def _agreement(choice: HeldOutChoice) -> list[str]:
@@ -198,9 +200,9 @@ def _sides(choice: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequ
 def _listed(choice: HeldOutChoice, values: Sequence[float]) -> str:
     """k = 1, 2 and 8 to 64: values of the first setting, those next to each other in the grid as a range."""
     tried = choice.table[choice.grid.settings[0]].to_list()
-    names, places = plain_numbers(tried), [tried.index(value) for value in values]
+    names, positions = plain_numbers(tried), [tried.index(value) for value in values]
     texts = list[str]()
-    for neighbours in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
-        shown = [names[place] for place in neighbours]
+    for neighbours in np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1):
+        shown = [names[position] for position in neighbours]
         texts += [f"{shown[0]} to {shown[-1]}"] if len(shown) > 2 else shown
     return f"{choice.grid.names[0]} = " + " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)

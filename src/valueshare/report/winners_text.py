@@ -26,7 +26,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         lines += [f"{env}: {SCORES[metric]}; {size}", *align_columns([heads, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
-            lines.append(f"best over all seeds: {first['best']}, mean {mean} (too high: the same seeds chose it)")
+            lines.append(f"best over all seeds: {first['best']}, mean {mean} (optimistic: selected on the same seeds)")
         lines.append("")
     return [*lines, READING]
 

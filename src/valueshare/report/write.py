@@ -38,7 +38,7 @@ from valueshare.runs.storage.locations import Location, Url
 SYNTHETIC = "these are synthetic records: no agent was trained"
 
 
-class Written(NamedTuple):
+class ReportResult(NamedTuple):
     """A report that was written, with its notes and verdict."""
 
     folder: Path
@@ -58,7 +58,7 @@ def write_report(
     resamples: int = RESAMPLES,
     max_result_size: int | str | None = None,
     trusted: bool = False,
-) -> Written:
+) -> ReportResult:
     """Draw the figures that results allow; write their tables and the page.
 
     The results are in folders, files or at URLs. `compare` names comparisons for the page's verdict, as
@@ -85,13 +85,13 @@ def write_report(
             report = make()
             write_files(staging, report)
         notes = () if tabular else tuple(copies.replace_paths(note) for note in report.notes)
-    figures = tuple(one.name for one in report.figures)
-    return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
+    figures = tuple(figure.name for figure in report.figures)
+    return ReportResult(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
 def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
     results, drawn = data.results, draw_figures(data, names)
-    texts, table_notes = score_tables(data)
+    texts, table_notes = score_files(data)
     verdict = compare_all(data, compare)
     warning = [SYNTHETIC] if data.is_synthetic else []
     all_notes = (
@@ -137,7 +137,7 @@ def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     return folder
 
 
-def score_tables(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
+def score_files(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
     """The final scores of all algorithms, Atari games beside published scores; and notes."""
     means, notes = tables.mean_scores(data.main)
     table = tables.score_table(means, data.n)

@@ -5,9 +5,10 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.algorithm_info import setting_readers
 from valueshare.envs.atari_games import atari_game, is_atari
 from valueshare.envs.backends import BACKENDS
-from valueshare.learning.algorithms import ALGORITHMS, setting_readers
+from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.presets import preset_text
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, TrainingSettings
 from valueshare.runs.plan import Plan

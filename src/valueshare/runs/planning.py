@@ -11,12 +11,13 @@ from typing import Any
 
 from torch import nn
 
+from valueshare.algorithm_info import algorithm_name, setting_readers
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_ks
-from valueshare.learning.algorithms import ALGORITHMS, setting_readers
+from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, as_list, check_agent_count, concat_agents, seed_list
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
@@ -25,7 +26,6 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.schema import Backend
-from valueshare.text import algorithm_name
 
 
 def make_plan(

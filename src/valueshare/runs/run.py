@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 from torch import Tensor
 
+from valueshare.algorithm_info import algorithm_name, has_layer, other_name_at_zero
 from valueshare.analysis.held_out import Metric, check_halves, winning_settings
 from valueshare.analysis.run_values import by_last_score, without_diverged
 from valueshare.errors import InvalidInput
@@ -25,7 +26,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import as_float, as_int
-from valueshare.text import LAST_SCORE, algorithm_name, either, other_name_at_zero, pluralize
+from valueshare.text import LAST_SCORE, either, pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -181,13 +182,13 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
     if algorithm is None:
         return wanted
     name = algorithm_name(algorithm)
-    other, zero = other_name_at_zero(name), wanted["k"] == 0 or (k is None and not name.startswith("ib-"))
+    other, zero = other_name_at_zero(name), wanted["k"] == 0 or (k is None and not has_layer(name))
     at_zero = agents.filter(pl.col("k") == 0)["algorithm"]
     if zero and name not in at_zero and other in at_zero:
         return {"algorithm": other, "k": 0.0}
     algorithms = agents["algorithm"].unique(maintain_order=True).to_list()
     if name not in algorithms:
-        plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if found.startswith("ib-")]
+        plain = [other_name_at_zero(found) for found in at_zero.unique(maintain_order=True) if has_layer(found)]
         if name in plain:
             raise InvalidInput(f"{name} has no k = {wanted['k']:g} in this run: write {other}, or k = 0")
         raise InvalidInput(

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from valueshare.learning.algorithms import unread_settings
+from valueshare.algorithm_info import unread_settings
 from valueshare.population.settings import PER_AGENT
 from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
 

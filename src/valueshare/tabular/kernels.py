@@ -48,7 +48,7 @@ class Table(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The R runs of a sweep: what differs between them."""
+    """The settings in which the R runs of a sweep differ."""
 
     key: NDArray[np.uint64]  # [R]
     k: Floats  # [R]

@@ -25,4 +25,4 @@ def optimal_values(mdp: FiniteMDP, tolerance: float = 1e-12, sweeps: int = 1_000
         values = updated
         if change <= tolerance * max(1.0, np.abs(values).max()):
             return values
-    raise InvalidInput(f"the optimal values of {mdp.name} do not settle: with discount 1, every policy must end")
+    raise InvalidInput(f"the optimal values of {mdp.name} do not converge: with discount 1, every policy must end")

@@ -1,4 +1,4 @@
-"""What actions mean, in words."""
+"""The meanings of actions, in words."""
 
 from typing import Any
 

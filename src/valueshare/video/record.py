@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from valueshare.algorithm_info import algorithm_label
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.files import make_parents, reason, remove_empty, remove_temporary_files, temporary_file
@@ -19,7 +20,7 @@ from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import as_count
-from valueshare.text import algorithm_label, either, pluralize
+from valueshare.text import either, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
 from valueshare.video.rollouts import BAND, RolloutStep, rollout
@@ -48,7 +49,7 @@ class Video(NamedTuple):
     rate: float  # frames per second
 
 
-class Played(NamedTuple):
+class PlayResult(NamedTuple):
     """Episodes, and the video of them."""
 
     episodes: tuple[Episode, ...]
@@ -69,7 +70,7 @@ def play(
     overwrite: bool = False,
     network: NetworkFactory | None = None,
     on_step: Callable[[RolloutStep], None] | None = None,
-) -> Played:
+) -> PlayResult:
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
     The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
@@ -77,15 +78,15 @@ def play(
     evaluations or the environment's own. `network` is the factory of a run that has its own. `on_step` is called with
     every step before it is drawn. A line is printed before a module that the run names is imported.
     """
-    place, path = resolve_location(folder), Path(video)
-    if isinstance(place, Url):
-        raise InvalidInput(f"{place} is a URL: copy the run from there, and give its folder")
+    location, path = resolve_location(folder), Path(video)
+    if isinstance(location, Url):
+        raise InvalidInput(f"{location} is a URL: copy the run from there, and give its folder")
     episodes = as_count("episodes", episodes)
     check_episode_options(epsilon, episode_limit)
-    trained = read_policy(place, agent, network)
+    trained = read_policy(location, agent, network)
     settings, env = trained.population.settings, trained.population.env
     most_steps(settings, env, episode_limit)  # or refuse, before anything is made
-    check_target(path, overwrite=overwrite)
+    check_video_path(path, overwrite=overwrite)
     rendered = make_rendered_env(env, settings.atari_protocol)
     epsilon = settings.eval_epsilon if epsilon is None else epsilon
     done: list[Episode] = []
@@ -113,25 +114,25 @@ def play(
         written = write_video(path, frames(), rendered.rate)
     finally:
         rendered.close()
-    return Played(tuple(done), written, has_screen, rendered.problem)
+    return PlayResult(tuple(done), written, has_screen, rendered.problem)
 
 
-def check_target(path: Path, *, overwrite: bool = False) -> None:
+def check_video_path(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a file that cannot or must not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"{path}: write a name that ends in {either(SUFFIXES)}")
     try:
-        is_there = path.exists()
+        exists = path.exists()
     except OSError as error:  # of a name that is too long, say
-        raise InvalidInput(f"cannot write {path}: {reason(error)}; choose another place") from error
+        raise InvalidInput(f"cannot write {path}: {reason(error)}; choose another folder") from error
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder: give the name of a file in it")
-    if is_there and not overwrite:
-        raise InvalidInput(f"{path} is there already: choose another name, or add `overwrite = True`")
+    if exists and not overwrite:
+        raise InvalidInput(f"{path} already exists: choose another name, or add `overwrite = True`")
     refuse_links_in_run(path)
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InvalidInput(f"cannot write to {above}: choose another place")
+        raise InvalidInput(f"cannot write to {above}: choose another folder")
     if path.suffix.lower() == ".mp4":
         _av()
 
@@ -155,7 +156,7 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
             try:
                 partial, _ = stack.enter_context(temporary_file(path))
             except (FileNotFoundError, PermissionError) as error:  # as in /proc and /sys
-                raise InvalidInput(f"cannot write {path}: choose another place") from error
+                raise InvalidInput(f"cannot write {path}: choose another folder") from error
             count = write(partial, chain([first], ordered), rate)
     except BaseException:
         remove_empty(new_parents)

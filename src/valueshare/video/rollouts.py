@@ -69,12 +69,12 @@ def rollout(
     algorithm, spec = population.algorithm, population.env
     explore, choose, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
     for episode in range(episodes):
-        now = env.reset(stream_key(seed, f"play-environment/{episode}"))
+        frame = env.reset(stream_key(seed, f"play-environment/{episode}"))
         score, ending = 0.0, None
         stack = torch.zeros(spec.network_shape, dtype=torch_dtype(spec.observation_dtype))
         for step in range(limit):
             counter = torch.tensor((episode << 31) + step)
-            state = torch.from_numpy(now.observation.copy())
+            state = torch.from_numpy(frame.observation.copy())
             if spec.stack:
                 stack = state = stack_frames(stack, state, torch.tensor(step == 0))
             tau = acting_taus(quantiles, counter, 1, population.quantile_counts)
@@ -84,17 +84,17 @@ def rollout(
             action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))
             values = values_of(algorithm, outputs, policy.k)
             greedy = int(q.argmax())
-            taken = RolloutStep(episode + 1, step, score, values, action, greedy, now.observation, now.image)
+            taken = RolloutStep(episode + 1, step, score, values, action, greedy, frame.observation, frame.image)
             yield taken
-            now = env.step(action)
-            score += now.reward
-            if now.terminated:
+            frame = env.step(action)
+            score += frame.reward
+            if frame.terminated:
                 ending = "game over"
-            elif now.truncated or (step + 1 == limit and is_own):
+            elif frame.truncated or (step + 1 == limit and is_own):
                 ending = "time limit"
             elif step + 1 == limit:
                 ending = "cut off"
             if ending is not None:
-                last = taken._replace(observation=now.observation, image=now.image)
+                last = taken._replace(observation=frame.observation, image=frame.image)
                 yield last._replace(step=step + 1, score=score, ending=ending)
                 break

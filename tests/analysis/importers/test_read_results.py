@@ -169,7 +169,7 @@ def test_the_same_runs_with_another_optimizer(text: Callable[..., Path], tmp_pat
     both = read_results([one, other]).table
     assert both["optimizer"].to_list() == ["adam"] * 4 + ["rmsprop"] * 4
     untold = run_folder(tmp_path / "untold")  # which may be either
-    assert "ib-dqn k=4 env=CartPole-v1 seed=0 step=0 is there twice" in refused(one, untold)
+    assert "ib-dqn k=4 env=CartPole-v1 seed=0 step=0 occurs twice" in refused(one, untold)
 
 
 def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
@@ -265,14 +265,14 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + "Pong,dqn,0,10.5,1\n", "line 2: step is 10.5, not a whole number"),
         (HEADER + "Pong,dqn,,10,1\n", "line 2: seed is None, not a whole number"),
         (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
-        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 is there"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 occurs twice"),
         (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
         (HEADER + "Pong,dqn,0,10,1e200\n", "line 2: score is 1e+200, not a score"),
         (HEADER + "Pong,dqn,0,-10,1\n", "line 2: step is -10, not a number >= 0"),
         (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "line 2: k is nan, not a finite number >= 0"),
         (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "line 2: k is -1.0, not a finite number >= 0"),
         (HEADER[:-1] + ",step_size\nPong,dqn,0,10,1,big\n", "step_size is 'big', not a number"),
-        (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which are one"),
+        (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which map to the same column"),
         (
             "\n\n" + HEADER + "\nPong,dqn,0,10,1\n\n,,,,\nPong,dqn,0,20,inf\n",
             "line 8: score is inf",
@@ -487,7 +487,7 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
 
 def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[..., Path]) -> None:
     file = text("steps\tmean\n1\t2\n", "somewhere", "scores.txt")
-    assert f"{file} does not say what it is of" in refused(file)
+    assert f"{file} does not name its algorithm, environment and seed" in refused(file)
     text('{"env": 3, "seed": "x", "agent": ["q"]}', "dqn", "Pong", "4", "args.txt")
     told = text("steps\tmean\n1\t2\n", "dqn", "Pong", "4", "scores.txt")
     assert f"{told}, line 2: seed is 'x', not a whole number" in refused(told)

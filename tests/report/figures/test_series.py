@@ -8,6 +8,7 @@ from matplotlib.colors import to_rgb
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import series
 from valueshare.report.figures.style import series_style
+from valueshare.text import format_steps
 
 
 def test_smoothing_by_hand() -> None:
@@ -50,7 +51,7 @@ def test_means_over_seeds_count_them_and_say_where_some_are_missing() -> None:
 def test_names_and_numbers_as_one_reads_them() -> None:
     assert series.game("ALE/MsPacman-v5") == "MsPacman"
     assert series.game("LunarLander-v3") == "LunarLander-v3"
-    assert [series.format_steps(x) for x in (0, 250_000, 33_750_000, 999)] == [
+    assert [format_steps(x) for x in (0, 250_000, 33_750_000, 999)] == [
         "0",
         "250k",
         "33.75M",

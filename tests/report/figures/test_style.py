@@ -91,8 +91,6 @@ def test_unknown_names_and_settings_keep_their_names_and_their_colours() -> None
     told = series_style("ib-dqn step_size=0.001", 4.0)
     assert told.label == "IB-DQN(4) with step size 0.001"
     assert told.dashed
-    assert style.is_quantile("ib-iqn step_size=0.1")
-    assert style.plain_of("ib-dqn step_size=0.1") == "dqn step_size=0.1"
 
 
 def test_the_order_is_the_papers() -> None:

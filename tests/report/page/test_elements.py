@@ -65,7 +65,7 @@ def test_names_are_escaped_everywhere() -> None:
     ],
 )
 def test_values_as_a_reader_wants_them(value: Any, text: str) -> None:
-    assert elements.shown(value) == text
+    assert elements.value_text(value) == text
 
 
 def test_a_page_fetches_nothing() -> None:

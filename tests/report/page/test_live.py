@@ -256,7 +256,7 @@ def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
         ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
     )  # fmt: skip
     data = report_data(Results(table.with_columns(overestimation=pl.col("score")), (), ()), 50)
-    assert 'id="figure-learning-curves"' in live_page(data, compare_all(data), Live("1", "Under way."))
+    assert 'id="figure-learning-curves"' in live_page(data, compare_all(data), Live("1", "Running."))
     (drawn,) = draw_figures(data, ["learning-curves"])
     assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
 
@@ -269,7 +269,7 @@ def test_a_figure_that_is_not_possible_yet_is_noted() -> None:
         ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
     )  # fmt: skip
     data = report_data(Results(table, (), ()), 50)
-    page = live_page(data, compare_all(data), Live("1", "Under way."))
+    page = live_page(data, compare_all(data), Live("1", "Running."))
     assert 'id="figure-learning-curves"' in page
     assert 'id="figure-auc-change"' not in page
     assert "The figure auc-change is not shown: there are no runs of ib-dqn k=18" in page

@@ -99,7 +99,7 @@ def test_runs_of_other_seeds_are_one_curve_until_they_are_ticked(tmp_path: Path,
 
 def test_agents_in_two_runs_are_compared_by_run(tmp_path: Path) -> None:
     old, new = make_run(tmp_path / "old", 1.0), make_run(tmp_path / "new", 2.0)
-    with pytest.raises(InvalidInput, match="is there twice; give one of the two"):
+    with pytest.raises(InvalidInput, match="occurs twice; give one of the two"):
         read_results([old, new])
     data = report_data(read_results([old, new], repeated=True), 100)
     assert [v.style.label for v in data.variants] == [
@@ -108,7 +108,7 @@ def test_agents_in_two_runs_are_compared_by_run(tmp_path: Path) -> None:
     assert data.runs == ("old", "new")
     records = old / "records" / "p-0.parquet"
     pl.concat([pl.read_parquet(records)] * 2).write_parquet(records)
-    with pytest.raises(InvalidInput, match="is there twice; give each run once"):
+    with pytest.raises(InvalidInput, match="occurs twice; give each run once"):
         read_results([old, new], repeated=True)
 
 

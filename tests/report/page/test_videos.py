@@ -54,7 +54,7 @@ def test_the_page_plays_the_video_beside_its_curve(run: Path, tmp_path: Path, vi
     write_video(run / "videos" / "agent-13.mp4", frames, 4.0)
     write_video(run / "videos" / "agent-0.gif", frames, 4.0)
     file = tmp_path / "report.html"
-    file.write_text(results_page(read_results(run), resamples=200, asked=["ib-iqn:18,iqn"]))
+    file.write_text(results_page(read_results(run), resamples=200, compare=["ib-iqn:18,iqn"]))
     seen = visit().open(file)
     page = seen.page
     size = (

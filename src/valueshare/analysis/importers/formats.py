@@ -29,7 +29,7 @@ PFRL_STEPS = (
 )
 
 
-class Imported(NamedTuple):
+class ImportedResults(NamedTuple):
     """The results of one file or folder."""
 
     table: pl.DataFrame
@@ -40,14 +40,14 @@ class Imported(NamedTuple):
     provenance: dict[str, Any] | None = None
 
 
-def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
+def read_tidy(file: Path, limit: SizeLimit | None = None) -> ImportedResults:
     """A CSV or Parquet file with a row per evaluation."""
     original = read_table(file, limit)
     table = _renamed(original, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
-            shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
-            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there, 160)}")
+            shown, columns = "environment" if name == "env" else name, shorten_list(original.columns, 12)
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(columns, 160)}")
     for name in table.columns:
         if name not in KNOWN:
             raise InvalidInput(
@@ -56,10 +56,10 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     if table.is_empty():
         raise InvalidInput(f"{file} has a header and no rows: write a row per evaluation")
     # Both are set again: an agent's number means nothing outside its file.
-    return Imported(typed(table.drop("agent", "source", strict=False), file), "table")
+    return ImportedResults(typed(table.drop("agent", "source", strict=False), file), "table")
 
 
-def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
+def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> ImportedResults:
     """A run folder of this package, finished or as far as its last finished phase."""
     limit = SizeLimit() if limit is None else limit
     config, agents = read_config_and_agents(folder, limit)
@@ -77,7 +77,7 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     optimizer = pl.col("env").replace_strict(optimizers, default=None, return_dtype=pl.String)
     table = table.with_columns(optimizer.alias("optimizer"))
     notes = _run_notes(agents, records, config)
-    return Imported(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
+    return ImportedResults(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
 
 def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tuple[dict[str, Any] | None, pl.DataFrame]:
@@ -96,12 +96,12 @@ def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tupl
     return config, agents
 
 
-def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
+def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> ImportedResults:
     """PFRL's table of evaluations; `args.txt` beside it or the folders' names identify the run."""
     table = read_table(file, limit)
     _require(table, ("steps", "mean"), file, "PFRL's have steps and mean")
     if table.is_empty():
-        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+        raise InvalidInput(f"{file} holds no records: no evaluation had finished")
     arguments = _json(file.with_name("args.txt"), finite=False) or {}
     arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
     identity: dict[str, Any] = {name: arguments[name] for name in ("env", "seed") if name in arguments}
@@ -111,10 +111,10 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
     table, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
-    return Imported(table, "pfrl", rules=rules)
+    return ImportedResults(table, "pfrl", rules=rules)
 
 
-def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
+def read_evaluations(file: Path, limit: SizeLimit | None = None) -> ImportedResults:
     """Stable-Baselines3's evaluations; the folders' names identify the run."""
     try:
         steps, results = read_arrays(file, ("timesteps", "results"), limit)
@@ -129,9 +129,9 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
     if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
         raise InvalidInput(f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together")
     if not results.size:
-        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+        raise InvalidInput(f"{file} holds no records: no evaluation had finished")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
-    return Imported(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+    return ImportedResults(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
 
 
 def _on_schedule(table: pl.DataFrame, arguments: dict[str, str | int]) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -158,7 +158,9 @@ def _from_folders(file: Path) -> dict[str, Any]:
     else:
         algorithm = env = seed = ""
     if not (algorithm.strip("/") and env.strip("/")):
-        raise InvalidInput(f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED")
+        raise InvalidInput(
+            f"{file} does not name its algorithm, environment and seed: put it into a folder ALGORITHM/ENVIRONMENT/SEED"
+        )
     return {"algorithm": algorithm, "env": env, "seed": int(seed)}
 
 
@@ -186,11 +188,13 @@ def _require(table: pl.DataFrame, columns: Sequence[str], file: Path, hint: str)
 
 def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The table with this package's column names, in upper or lower case."""
-    plain = (name.strip().lower() for name in table.columns)
-    names = [ALIASES.get(name, name) for name in plain]
+    lowered = (name.strip().lower() for name in table.columns)
+    names = [ALIASES.get(name, name) for name in lowered]
     twice = [column for column, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
-        raise InvalidInput(f"{file} has {printable(shorten_list(twice), 160)}, which are one: leave all but one out")
+        raise InvalidInput(
+            f"{file} has {printable(shorten_list(twice), 160)}, which map to the same column: keep one of them"
+        )
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 

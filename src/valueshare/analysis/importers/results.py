@@ -114,14 +114,14 @@ def read_results(
 
 
 def _shards(about: Sequence[Source]) -> Shards:
-    here: Shards = {}
+    shards: Shards = {}
     for source in about:
         if (stored := (source.config or {}).get("shard")) is None:
             continue
         path = Path(source.path)
         number, count = map(int, stored.split("/"))  # it was checked when it was read
-        here.setdefault((path.parent, count), {}).setdefault(number, []).append(path)
-    return here
+        shards.setdefault((path.parent, count), {}).setdefault(number, []).append(path)
+    return shards
 
 
 def _check_shards(shards: Shards) -> list[str]:
@@ -141,9 +141,9 @@ def _check_shards(shards: Shards) -> list[str]:
                 "of them): give those of one table"
             )
         if len(paths) < count:
-            here = shorten_list([f"{number}/{count}" for number in sorted(paths)])
+            present = shorten_list([f"{number}/{count}" for number in sorted(paths)])
             verb = "is" if len(paths) == 1 else "are"
-            notes.append(f"{folder}: of the shards 1/{count} to {count}/{count} only {here} {verb} here")
+            notes.append(f"{folder}: of the shards 1/{count} to {count}/{count} only {present} {verb} here")
     return notes
 
 
@@ -159,8 +159,12 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
 
 def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
-    settings = [(source.path, each) for source in about for each in source.settings.values()]
-    protocols = [(path, each["atari_protocol"]) for path, each in settings if each.get("atari_protocol") is not None]
+    settings = [(source.path, env_settings) for source in about for env_settings in source.settings.values()]
+    protocols = [
+        (path, env_settings["atari_protocol"])
+        for path, env_settings in settings
+        if env_settings.get("atari_protocol") is not None
+    ]
     for path, protocol in protocols:
         first_path, first = protocols[0]
         if protocol != first:
@@ -194,8 +198,8 @@ def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
 def _differs(one: Any, other: Any) -> str:
     if isinstance(one, dict) and isinstance(other, dict):
         names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
-        places = [f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}" for name in names]
-        return ", ".join([*places[:3], *["..."] * (len(places) > 3)])
+        differences = [f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}" for name in names]
+        return ", ".join([*differences[:3], *["..."] * (len(differences) > 3)])
     return f"{json.dumps(one)}, not {json.dumps(other)}"
 
 
@@ -224,4 +228,4 @@ def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
     same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
-    raise InvalidInput(f"{' and '.join(sources)}: {group_label(evaluation)} is there twice; {way}")
+    raise InvalidInput(f"{' and '.join(sources)}: {group_label(evaluation)} occurs twice; {way}")

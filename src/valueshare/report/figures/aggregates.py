@@ -12,18 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from valueshare.analysis.efficiency import Reached, sample_efficiency
+from valueshare.analysis.efficiency import EfficiencyPoint, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, baseline_variant, find_variants, format_steps
+from valueshare.report.figures.series import Variant, baseline_variant, find_variants
 from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style
+from valueshare.text import format_steps
 
 
 class Line(NamedTuple):
     """An algorithm with the layer, and when it reaches the best of the same one without."""
 
     sooner: Variant
-    plain: Variant
-    reached: Reached
+    reference: Variant
+    reached: EfficiencyPoint
 
 
 def draw_iqm_curves(
@@ -88,14 +89,14 @@ def efficiency_lines(curves: pl.DataFrame, variants: Sequence[Variant]) -> list[
     """For every algorithm without the layer the k that reaches its best first, if any does."""
     lines: dict[tuple[str, float], Line] = {}
     for sooner in variants:
-        plain = baseline_variant(sooner, variants)
-        if plain is None:
+        reference = baseline_variant(sooner, variants)
+        if reference is None:
             continue
         with suppress(InvalidInput):  # they are of different games
-            reached = sample_efficiency(curves, sooner.selection(), plain.selection())
-            key = (plain.algorithm, plain.k)
+            reached = sample_efficiency(curves, sooner.selection(), reference.selection())
+            key = (reference.algorithm, reference.k)
             if reached.step is not None and (key not in lines or reached.step < (lines[key].reached.step or 0)):
-                lines[key] = Line(sooner, plain, reached)
+                lines[key] = Line(sooner, reference, reached)
     return sorted(lines.values(), key=lambda line: line.reached.step or 0)
 
 
@@ -110,7 +111,7 @@ def _with_games(variant: Variant, line: pl.DataFrame, most: int) -> str:
 
 
 def _mark(axes: Axes, lines: Sequence[Line]) -> None:
-    """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
+    """Dotted: from the reference curve's best back to the sooner curve, and down to the timesteps."""
     bottom = axes.get_ylim()[0]
     for row, (sooner, _, reached) in enumerate(lines):
         colour, step = sooner.style.colour, reached.step or 0

@@ -15,20 +15,21 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import format_steps, game
+from valueshare.report.figures.series import game
 from valueshare.report.figures.style import COLUMN, GREY, INK, SeriesStyle, rc_style
+from valueshare.text import format_steps
 
 ROW = 0.122  # inches per game
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 
 def score_change(
-    differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle, word: str = "human-normalized"
+    differences: pl.DataFrame, reference: SeriesStyle, other: SeriesStyle, word: str = "human-normalized"
 ) -> Figure:
     """Change of the normalized AUC in each game from one algorithm to another, symlog."""
-    label = f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)"
+    label = f"change of the {word} AUC\n{reference.label} → {other.label} (symlog)"
     changes = differences.select("env", *CI95, change="difference")
-    figure, axes, rows = _bars(changes, plain, other, label, ("better", "worse"))
+    figure, axes, rows = _bars(changes, reference, other, label, ("better", "worse"))
     values = rows["change"].to_numpy()
     low, high = min(-0.1, values.min()), max(0.1, values.max())
     axes.set_xscale("symlog", linthresh=0.1, linscale=0.6)
@@ -41,14 +42,14 @@ def score_change(
     return figure
 
 
-def overestimation_reduction(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
+def overestimation_reduction(differences: pl.DataFrame, reference: SeriesStyle, other: SeriesStyle) -> Figure:
     """Reduction of the overestimation in each game, in % of the first algorithm's.
 
     100 % is none left; beyond it, values are underestimated.
     """
-    label = f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)"
+    label = f"reduction of the overestimation, in %\n{reference.label} → {other.label} (dotted: none left)"
     reduced = differences.select("env", change=-pl.col("percent"))
-    figure, axes, rows = _bars(reduced, plain, other, label, ("less", "more"))
+    figure, axes, rows = _bars(reduced, reference, other, label, ("less", "more"))
     axes.axvline(100, color=GREY, linewidth=0.9, linestyle=":")
     if np.abs(rows["change"].to_numpy()).max() > 1_000:
         axes.set_xscale("symlog", linthresh=200, linscale=1.5)
@@ -57,17 +58,17 @@ def overestimation_reduction(differences: pl.DataFrame, plain: SeriesStyle, othe
     return figure
 
 
-def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
+def action_gap_increase(differences: pl.DataFrame, reference: SeriesStyle, other: SeriesStyle) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value.
 
     The paper cuts off at GAP_CLIP. If that would cut off more than three quarters of the bars, none is cut off.
     """
     changes = differences.select("env", *CI95, change="difference")
-    label = f"increase of the relative action gap\n{plain.label} → {other.label}"
+    label = f"increase of the relative action gap\n{reference.label} → {other.label}"
     if np.mean(np.abs(changes["change"].drop_nulls().to_numpy()) > GAP_CLIP) > 0.75:
-        return _bars(changes, plain, other, label, ("wider", "narrower"))[0]
+        return _bars(changes, reference, other, label, ("wider", "narrower"))[0]
     clipped = f"{label} (clipped at {GAP_CLIP:g})"
-    figure, axes, rows = _bars(changes, plain, other, clipped, ("wider", "narrower"), GAP_CLIP)
+    figure, axes, rows = _bars(changes, reference, other, clipped, ("wider", "narrower"), GAP_CLIP)
     for y, (value, high) in enumerate(rows.select("change", "ci95_high").iter_rows()):
         if abs(value) > GAP_CLIP:
             # At the end of a bar to the right, but at the start of one to the left: the name of its game is at its end.
@@ -81,7 +82,7 @@ def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: Se
 
 def _bars(
     changes: pl.DataFrame,
-    plain: SeriesStyle,
+    reference: SeriesStyle,
     other: SeriesStyle,
     label: str,
     words: tuple[str, str],
@@ -100,7 +101,7 @@ def _bars(
     with rc_style():
         figure = Figure(figsize=(COLUMN, height), layout="constrained")
         axes = figure.subplots()
-        colours = [other.colour if value >= 0 else plain.colour for value in values]
+        colours = [other.colour if value >= 0 else reference.colour for value in values]
         axes.barh(range(len(names)), values, height=0.72, color=colours)
         if "ci95_low" in rows.columns:
             known = rows.with_row_index("place").drop_nulls("ci95_low")

@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures import style
-from valueshare.report.figures.series import format_steps, game
+from valueshare.report.figures.series import game
 from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
+from valueshare.text import format_steps
 
 PANEL = (3.6, 2.6)  # inches: a column of a paper
 BAND = 0.2  # of opacity
@@ -75,9 +76,9 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
     if sizes.max() > 50 * np.median(sizes) > 0:  # a linear scale would hide most values
         axes.set_yscale("symlog", linthresh=float(np.median(sizes)))  # first, so that the limits follow the scale
         axes.yaxis.set_major_formatter(FuncFormatter(format_steps))
-    plain = line.filter(pl.col("k") == 0)
-    if not plain.is_empty():
-        axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
+    reference = line.filter(pl.col("k") == 0)
+    if not reference.is_empty():
+        axes.axhline(reference["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
         axes.legend(loc="best")
     style.band(axes, line, "k", colour, BAND)
     axes.plot(line["k"], line["mean"], color=colour, marker="o")

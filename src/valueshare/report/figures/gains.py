@@ -14,7 +14,7 @@ Panel = tuple[str, Sequence[Line]]  # a title, and lines that share axes
 
 
 def gain_panels(rows: Sequence[Sequence[Panel]], x: Literal["k", "actions"], label: str) -> Figure:
-    """Rows of panels with a logarithmic axis of x; `label` says what is gained, over what."""
+    """Rows of panels with a logarithmic axis of x; `label` names the measure and its reference."""
     width = 3.6 if x == "k" else 2.6
     with rc_style():
         figure = Figure(figsize=(max(4.2, width * len(rows[0])), 2.7 * len(rows)), layout="constrained")

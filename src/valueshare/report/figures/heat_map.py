@@ -51,29 +51,32 @@ def settings_maps(maps: Sequence[SettingsMap]) -> Figure:
     Outlined: the best of each value of the first setting. A cross: some runs diverged. Hatched: no run has a score. The
     colours are linear from the best score down; scores far below the median are drawn in the last one.
     """
-    if not maps or all(one.cells["mean"].is_null().all() for one in maps):
+    if not maps or all(grid_map.cells["mean"].is_null().all() for grid_map in maps):
         raise InvalidInput("no combination of settings has a score: there is nothing to draw")
-    counts = [sorted(one.cells[name].n_unique() for name in one.settings) for one in maps]  # rows, columns
+    # Rows and columns of each map.
+    counts = [sorted(grid_map.cells[name].n_unique() for name in grid_map.settings) for grid_map in maps]
     across = [min(WIDE, max(NARROW, ACROSS / columns)) for _, columns in counts]
     heights = [0.9 + ROW * rows for rows, _ in counts]
     widest = max(wide * columns for wide, (_, columns) in zip(across, counts, strict=True))
     with rc_style():
         figure = Figure(figsize=(max(3.2, 1.7 + widest), 0.2 + sum(heights)), layout="constrained")
         stacked = figure.subplots(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, one, wide in zip(stacked, maps, across, strict=True):
-            _draw(axes, one, wide)
+        for axes, grid_map, wide in zip(stacked, maps, across, strict=True):
+            _draw(axes, grid_map, wide)
         handles = _explained(maps)
         figure.legend(handles=handles, loc="outside lower center", ncols=max(1, len(handles)), fontsize=7,
                       handlelength=1.2, columnspacing=1.2, borderaxespad=0.0)  # fmt: skip
     return figure
 
 
-def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
-    x, y = sorted(one.settings, key=lambda name: -one.cells[name].n_unique())  # of equals the first goes along x
-    xs, ys = (one.cells[name].unique().sort().to_list() for name in (x, y))
-    columns, rows = (np.searchsorted(values, one.cells[name].to_numpy()) for name, values in ((x, xs), (y, ys)))
+def _draw(axes: Axes, grid_map: SettingsMap, wide: float) -> None:
+    x, y = sorted(
+        grid_map.settings, key=lambda name: -grid_map.cells[name].n_unique()
+    )  # of equals the first goes along x
+    xs, ys = (grid_map.cells[name].unique().sort().to_list() for name in (x, y))
+    columns, rows = (np.searchsorted(values, grid_map.cells[name].to_numpy()) for name, values in ((x, xs), (y, ys)))
     means = np.full((len(ys), len(xs)), np.nan)
-    means[rows, columns] = one.cells["mean"].cast(pl.Float64).to_numpy()  # NaN for null
+    means[rows, columns] = grid_map.cells["mean"].cast(pl.Float64).to_numpy()  # NaN for null
     scale, ends = colour_range(means[np.isfinite(means)])
     axes.grid(visible=False)
     axes.set_facecolor(EMPTY)
@@ -81,7 +84,7 @@ def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
         axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=EMPTY, edgecolor="#BFBFBF", hatch=HATCH, lw=0))
     edges = [np.arange(len(values) + 1) - 0.5 for values in (xs, ys)]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(means), cmap=COLOURS, norm=scale, edgecolor="white", lw=0.6)
-    is_best, crossed = one.cells["best"].to_numpy(), one.cells["diverged"].to_numpy() > 0
+    is_best, crossed = grid_map.cells["best"].to_numpy(), grid_map.cells["diverged"].to_numpy() > 0
     best = set(zip(rows[is_best].tolist(), columns[is_best].tolist(), strict=True))
     _write_numbers(axes, means, scale, best, wide)
     inside = 1 - 2 * INSET
@@ -103,10 +106,10 @@ def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
         spine.set_visible(False)
     inch = 1 / (wide * len(xs))
     bar = axes.figure.colorbar(mesh, ax=axes, extend=ends, pad=0.1 * inch, fraction=0.2 * inch, aspect=12, shrink=0.9)
-    bar.set_label(one.score, fontsize=8)
+    bar.set_label(grid_map.score, fontsize=8)
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_visible(False)
-    axes.set_title(one.title)
+    axes.set_title(grid_map.title)
 
 
 def colour_range(scores: Floats) -> tuple[Normalize, Any]:
@@ -142,15 +145,18 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
 
 
 def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
-    """The legend: only what is there."""
-    names = dict.fromkeys(one.settings[0].replace("_", " ") for one in maps if one.cells["best"].any())
+    """The entries of the legend, for the marks that the maps have."""
+    names = dict.fromkeys(grid_map.settings[0].replace("_", " ") for grid_map in maps if grid_map.cells["best"].any())
     handles: list[Artist] = []
     if names:
         handles.append(Patch(facecolor="none", edgecolor=INK, label=f"best of each {' or '.join(names)}"))
-    if any((one.cells["diverged"] > 0).any() for one in maps):
+    if any((grid_map.cells["diverged"] > 0).any() for grid_map in maps):
         marker: dict[str, Any] = {"marker": "x", "color": RED, "linestyle": "", "markersize": 4}
         handles.append(Line2D([], [], label="runs diverged", **marker))
-    sizes = (one.cells[one.settings[0]].n_unique() * one.cells[one.settings[1]].n_unique() for one in maps)
-    if any(one.cells["mean"].count() < size for one, size in zip(maps, sizes, strict=True)):
+    sizes = (
+        grid_map.cells[grid_map.settings[0]].n_unique() * grid_map.cells[grid_map.settings[1]].n_unique()
+        for grid_map in maps
+    )
+    if any(grid_map.cells["mean"].count() < size for grid_map, size in zip(maps, sizes, strict=True)):
         handles.append(Patch(facecolor=EMPTY, edgecolor=GREY, hatch=HATCH, lw=0.3, label="no score"))
     return handles

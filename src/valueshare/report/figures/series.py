@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, plain_of, series_style
+from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, series_style
 from valueshare.text import exact, pluralize
 
 
@@ -22,6 +23,10 @@ class Variant(NamedTuple):
     algorithm: str
     k: float
     style: SeriesStyle
+
+    @property
+    def name(self) -> LearnerName:
+        return LearnerName.parse(self.algorithm)
 
     def selection(self) -> dict[str, object]:
         """As the analysis names one."""
@@ -55,7 +60,7 @@ def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
         # DQN, and IB-DQN with k = 0, which is DQN; or two k that are the same number to six digits
         labels = (style.label, f"{style.label} ({algorithm})", f"{style.label} ({algorithm}, k = {exact(k)})")
         taken = {other.label for other in others}
-        label = next((one for one in labels if one not in taken), labels[-1])
+        label = next((candidate for candidate in labels if candidate not in taken), labels[-1])
         variants.append(Variant(algorithm, k, distinct(style._replace(label=label), algorithm, others)))
     return variants
 
@@ -64,7 +69,7 @@ def baseline_variant(layered: Variant, variants: Sequence[Variant]) -> Variant |
     """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
     if not layered.style.dashed:
         return None
-    for algorithm in (plain_of(layered.algorithm), layered.algorithm):
+    for algorithm in (str(layered.name.without_layer), layered.algorithm):
         for variant in variants:
             if variant.algorithm == algorithm and variant.k == 0:
                 return variant
@@ -112,11 +117,3 @@ def seed_count(rows: pl.DataFrame) -> str:
 def game(env: str) -> str:
     """An environment's name as one reads it: ALE/Pong-v5 is Pong."""
     return game_name(env) if has_human_score(env) else env
-
-
-def format_steps(value: float, _: object = None) -> str:
-    """A number of timesteps, short: 250k, 33.75M."""
-    for size, suffix in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{suffix}".replace("-", "−")
-    return f"{value:g}".replace("-", "−")

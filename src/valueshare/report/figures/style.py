@@ -5,7 +5,6 @@ layer is on. Of two that would look alike in a figure, the later one has another
 """
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
@@ -20,9 +19,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.algorithm_info import ALGORITHM_INFO, K_IS_N, without_layer
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.report.figures.svg import shortened
-from valueshare.text import ALGORITHM_NAMES, K_IS_N, algorithm_label
 
 # Okabe and Ito's palette.
 ORDER = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")  # of categories
@@ -69,7 +68,6 @@ class SeriesStyle(NamedTuple):
         return self.line == other.line and max(abs(a - b) for a, b in channels) < MIN_COLOUR_DISTANCE
 
 
-RUN_KEY = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
 _COLOURS = {
     "dqn": BLUE,
     "dueling-dqn": SKY,
@@ -81,7 +79,6 @@ _COLOURS = {
     "ib-iqn": INK,  # k = n
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer', RUN_KEY))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 _SPARE = (*_OTHERS, "#EE3377", "#6A3D9A", "#B8860B", "#4D4D4D", "#00A2C7", "#7CB342")
 
@@ -92,21 +89,17 @@ def series_style(algorithm: str, k: float | None = 0.0, n: int | None = None) ->
     Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An algorithm that is not
     ours keeps its own name, and has a colour that depends on its name alone.
     """
-    name, setting = split_settings(algorithm)
-    label = algorithm_label(name, k, n)
-    if setting:  # one of several that differ in it
-        swept, _, run = f" {setting}".partition(f" {RUN_KEY}=")
-        label += (f" with {setting_text(swept.strip())}" if swept else "") + (f", run {run}" if run else "")
-    if setting or algorithm not in _COLOURS:
+    name = LearnerName.parse(algorithm)
+    if algorithm not in _COLOURS:
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
     elif algorithm not in _AT_ONE:
         colour = _COLOURS[algorithm]
     elif not k:  # the same learner as without the layer
-        colour = _COLOURS[plain_of(algorithm)]
+        colour = _COLOURS[without_layer(algorithm)]
     else:
         colour = _shade(k, _AT_ONE[algorithm], _COLOURS[algorithm], n)
-    layered = bool(k) and (name not in _COLOURS or name in _AT_ONE)
-    return SeriesStyle(label, colour, layered)
+    info = ALGORITHM_INFO.get(name.algorithm)
+    return SeriesStyle(name.label(k, n), colour, dashed=bool(k) and (info is None or "k" in info.reads))
 
 
 def distinct(preferred: SeriesStyle, algorithm: str, others: Sequence[SeriesStyle]) -> SeriesStyle:
@@ -121,36 +114,9 @@ def distinct(preferred: SeriesStyle, algorithm: str, others: Sequence[SeriesStyl
 
 def paper_order(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
     """A key that sorts algorithms as the paper's table does, others after them by name."""
-    known, name = list(ALGORITHM_NAMES), split_settings(algorithm)[0]
+    known, name = list(ALGORITHM_INFO), LearnerName.parse(algorithm).algorithm
     index = known.index(name) if name in known else len(known)
     return index, algorithm, k or 0.0
-
-
-def is_quantile(algorithm: str) -> bool:
-    """Whether an algorithm has a quantile network: those are compared among themselves."""
-    return split_settings(algorithm)[0].endswith("iqn")
-
-
-def plain_of(algorithm: str) -> str:
-    """The algorithm without the layer."""
-    return algorithm.removeprefix("ib-")
-
-
-def split_settings(algorithm: str) -> tuple[str, str]:
-    """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
-    match = _SETTINGS.search(algorithm)
-    return (algorithm[: match.start()], match[0].strip()) if match else (algorithm, "")
-
-
-def without_settings(algorithm: str) -> str:
-    """A name without the settings after it, but with its run."""
-    name, settings = split_settings(algorithm)
-    return " ".join([name, *(one for one in settings.split() if one.startswith(f"{RUN_KEY}="))])
-
-
-def setting_text(setting: str) -> str:
-    """Settings of a name in words: step size 0.1 and beta 0.5."""
-    return setting.replace(" ", " and ").replace("_", " ").replace("=", " ")
 
 
 def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:

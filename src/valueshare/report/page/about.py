@@ -8,11 +8,11 @@ import polars as pl
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import diverged, final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import format_steps, game, seed_count
-from valueshare.report.figures.style import series_style
+from valueshare.report.figures.series import game, seed_count
 from valueshare.report.interval import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
@@ -20,7 +20,7 @@ from valueshare.report.page.elements import Cell
 from valueshare.report.page.tables import interval_cell
 from valueshare.report.tables import FINAL
 from valueshare.runs.provenance import DEVIATIONS
-from valueshare.text import pluralize
+from valueshare.text import format_steps, pluralize
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}
@@ -31,10 +31,10 @@ def title(data: ReportData) -> str:
     envs, names = data.envs, _algorithms(data)
     kind = "Atari games" if data.atari else "MinAtar games" if data.minatar else "environments"
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} {kind}"
-    who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
+    learners = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    learners = learners if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
-    return f"{where}: {who}{swept}"
+    return f"{where}: {learners}{swept}"
 
 
 def subtitle(data: ReportData) -> str:
@@ -42,9 +42,9 @@ def subtitle(data: ReportData) -> str:
     table = data.main
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
-    one = len(_algorithms(data)) == 1 and len(data.variants) > 1
-    who = f"{len(data.variants)} values of k" if one else pluralize(len(data.variants), "algorithm")
-    parts = [pluralize(len(data.envs), "environment"), who, seed_count(table)]
+    is_sweep = len(_algorithms(data)) == 1 and len(data.variants) > 1
+    learners = f"{len(data.variants)} values of k" if is_sweep else pluralize(len(data.variants), "algorithm")
+    parts = [pluralize(len(data.envs), "environment"), learners, seed_count(table)]
     return (
         f"{pluralize(runs, 'agent')}: {', '.join(parts)} each; "
         f"up to {format_steps(int(table['step'].to_numpy().max()))} timesteps, {pluralize(max(points), 'evaluation')}."
@@ -54,7 +54,7 @@ def subtitle(data: ReportData) -> str:
 def deviations(results: Results) -> list[str]:
     """Deviations from published settings, as the runs of a study have recorded them."""
     origins = (source.provenance or {} for source in results.about)
-    return list(dict.fromkeys(each for origin in origins for each in origin.get(DEVIATIONS, ())))
+    return list(dict.fromkeys(deviation for origin in origins for deviation in origin.get(DEVIATIONS, ())))
 
 
 def about_parts(data: ReportData, names: Mapping[str, str]) -> list[str]:
@@ -87,10 +87,9 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     )
     rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
     # k has its own column; ib-dqn with k = 0 is called DQN, as everywhere.
-    plain = {v.algorithm: v.style.label for v in data.variants if v.k == 0}
-    names = [
-        series_style(name, None).label if k else plain[name] for name, k in rows.select("algorithm", "k").iter_rows()
-    ]
+    labels_at_zero = {v.algorithm: v.style.label for v in data.variants if v.k == 0}
+    variants = rows.select("algorithm", "k").iter_rows()
+    names = [LearnerName.parse(name).label(None) if k else labels_at_zero[name] for name, k in variants]
     rows = rows.with_columns(
         pl.col("env").map_elements(game, return_dtype=pl.String),
         pl.Series("algorithm", names),
@@ -155,7 +154,9 @@ def _source(source: Source, name: str) -> list[str]:
 def _extensions(origin: Mapping[str, Any]) -> list[str]:
     """The commands that made the run longer; RUN stands for its folder, whose name is not stored."""
     entries = origin.get("extended")
-    commands = [one.get("command") for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    commands = (
+        [entry.get("command") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
     return [text.replace("extend", "extend RUN", 1) for text in commands if isinstance(text, str)]
 
 
@@ -168,4 +169,4 @@ def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    return list(dict.fromkeys(series_style(v.algorithm, None).label for v in data.variants))
+    return list(dict.fromkeys(v.name.label(None) for v in data.variants))

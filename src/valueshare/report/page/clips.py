@@ -16,9 +16,9 @@ from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.interval import format_number
 from valueshare.report.page.videos import numbered_sources
 from valueshare.runs.storage.copies import temporary_folder
+from valueshare.text import format_number
 
 RENDERER = "valueshare.video.clip"
 NEEDED = ("torch", "av")

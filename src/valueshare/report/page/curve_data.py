@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.learner_names import RUN
 from valueshare.analysis.scales import ScoreScale
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.figures.style import RUN_KEY
 from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
 from valueshare.text import pluralize
 
@@ -38,19 +38,19 @@ LABELS = {"score": "evaluation score", "train_score": "score while training"}
 class _Pack:
     """Rows of numbers, one after the other, each with its own scale."""
 
-    def __init__(self, who: Sequence[Key]) -> None:
-        self.numbers = {key: number for number, key in enumerate(who)}
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.numbers = {key: number for number, key in enumerate(keys)}
         self.values: list[NDArray[np.uint16]] = []
         self.scales: list[tuple[float, float]] = []
         self.grids: list[list[int]] = []
         self.size = 0
 
-    def add(self, who: Key, rows: Floats, count: str, seeds: int = 0) -> list[Any]:
+    def add(self, key: Key, rows: Floats, count: str, seeds: int = 0) -> list[Any]:
         """Add a curve, NaN where there is nothing: mean, low, high, and then its seeds.
 
         Returns the panel's entry: [variant, first row, its offset, "5 seeds", rows of seeds].
         """
-        curve = [self.numbers[who], len(self.scales), self.size, count, seeds]
+        curve = [self.numbers[key], len(self.scales), self.size, count, seeds]
         for row in rows:
             codes, low, unit = quantised(row)
             self.values.append(codes)
@@ -133,38 +133,38 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
 
 def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequence[str] = ()) -> Agents:
     """The agents of one environment by algorithm and k, NaN for nothing; and once more by run, for some runs."""
-    who = ["algorithm", "k", "seed"]
+    agent_columns = ["algorithm", "k", "seed"]
     value = pl.col(metric).cast(pl.Float64)
-    known = rows.select(*who, "step", pl.when(value.abs() <= MAX_VALUE).then(value).alias(metric))
-    wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
+    known = rows.select(*agent_columns, "step", pl.when(value.abs() <= MAX_VALUE).then(value).alias(metric))
+    wide = known.pivot("step", index=agent_columns, values=metric, aggregate_function="last").sort(agent_columns)
     missing = (pl.lit(None, pl.Float64).alias(str(step)) for step in steps if str(step) not in wide.columns)
     groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()
     agents: Agents = {(algorithm, k): group.select(map(str, steps)).to_numpy() for (algorithm, k), group in groups}
     for run in runs:
-        of_run = _agents(rows.filter(pl.col(RUN_KEY) == run), metric, steps)
-        agents |= {(*who[:2], run): values for who, values in of_run.items()}
+        of_run = _agents(rows.filter(pl.col(RUN) == run), metric, steps)
+        agents |= {(*key[:2], run): values for key, values in of_run.items()}
     return agents
 
 
 def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
-    groups = {who: runs for who, runs in agents.items() if np.isfinite(runs).any()}
+    groups = {key: runs for key, runs in agents.items() if np.isfinite(runs).any()}
     if not groups:
         return []
     curves = []
-    for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
+    for (key, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
-        curves.append(pack.add(who, np.concatenate([band, seeds]), pluralize(len(runs), "seed"), len(seeds)))
+        curves.append(pack.add(key, np.concatenate([band, seeds]), pluralize(len(runs), "seed"), len(seeds)))
     return sorted(curves)
 
 
 def _clock(agents: Agents, pack: _Pack) -> list[list[Any]]:
     """The wall clock of each variant at each step, in seconds: the mean over the runs that have it."""
     curves = []
-    for who, runs in agents.items():
+    for key, runs in agents.items():
         known = np.ma.masked_invalid(runs)
         if known.count():
-            curves.append(pack.add(who, known.mean(axis=0, keepdims=True).filled(np.nan), ""))
+            curves.append(pack.add(key, known.mean(axis=0, keepdims=True).filled(np.nan), ""))
     return curves
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.algorithm_info import algorithm_label, k_text
+from valueshare.analysis.learner_names import RUN, LearnerName, rename_learners
 from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, find_variants
-from valueshare.report.figures.style import RUN_KEY, SeriesStyle, distinct, series_style, split_settings
-from valueshare.text import k_text
+from valueshare.report.figures.style import SeriesStyle, distinct
 
 Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
 MAX_SHOWN = 9  # lines at first; the others are a click away
@@ -25,7 +26,7 @@ def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
     """The runs of one environment that have curves of their own beside those of all runs together."""
     if not data.runs or data.runs_apart or len(data.runs) > MAX_RUNS:
         return []
-    names = rows[RUN_KEY].unique().sort().to_list()
+    names = rows[RUN].unique().sort().to_list()
     return names if len(names) > 1 else []
 
 
@@ -37,17 +38,18 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
     keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
     if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
         return keys, _choices(data, data.variants, first)
-    of_run = set(data.main.select(*VARIANT, RUN_KEY).unique().iter_rows())
+    of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
     if data.runs_apart:
-        names = pl.col("algorithm").map_elements(_without_run, return_dtype=pl.String)
-        bases = find_variants(data.main.with_columns(names), data.n)
-        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
+        names = rename_learners(data.main, lambda name: name.without_run)
+        bases = find_variants(data.main.with_columns(algorithm=names), data.n)
+        positions = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
         curves = [
-            {**_line(v.style), "of": places[_without_run(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
+            {**_line(v.style), "of": positions[str(v.name.without_run), v.k], "run": run[v.algorithm, v.k]}
             for v in data.variants
         ]
-        shown = [v for v in bases if any((v.algorithm, v.k) == (_without_run(one.algorithm), one.k) for one in first)]
+        first_bases = {(str(variant.name.without_run), variant.k) for variant in first}
+        shown = [v for v in bases if (v.algorithm, v.k) in first_bases]
         # Every run has its own colours: those of choices would be none of them.
         choices = [choice | {"colour": ""} for choice in _choices(data, bases, shown)]
         return keys, [*curves, *choices]
@@ -56,15 +58,10 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
         for place, variant in enumerate(data.variants):
             if (variant.algorithm, variant.k, name) in of_run:
                 run_style = variant.style._replace(label=f"{variant.style.label}, run {name}")
-                styles.append(distinct(run_style, f"{variant.algorithm} {RUN_KEY}={name}", styles))
+                styles.append(distinct(run_style, str(variant.name._replace(run=name)), styles))
                 keys.append((variant.algorithm, variant.k, name))
                 singles.append({**_line(styles[-1]), "of": place, "run": number})
     return keys, [*_choices(data, data.variants, first), *singles]
-
-
-def _without_run(algorithm: str) -> str:
-    """The name of an algorithm without that of a run."""
-    return algorithm.partition(f" {RUN_KEY}=")[0]
 
 
 def _line(style: SeriesStyle) -> dict[str, Any]:
@@ -73,14 +70,12 @@ def _line(style: SeriesStyle) -> dict[str, Any]:
 
 def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:
     crowded = len(variants) > MAX_SHOWN
-    swept, chosen = _without_run(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
+    swept, chosen = str(LearnerName.parse(data.swept).without_run), curves_shown(data.sweep)[:MAX_SHOWN]
     return [
         {
             **_line(variant.style),
-            "group": series_style(variant.algorithm, None).label,
-            "chip": f"k = {k_text(variant.k)}"
-            if variant.k
-            else series_style(split_settings(variant.algorithm)[0]).label,
+            "group": variant.name.label(None),
+            "chip": f"k = {k_text(variant.k)}" if variant.k else algorithm_label(variant.name.algorithm),
             "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),
         }
         for variant in variants

@@ -154,26 +154,26 @@ def embedded(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as text: numbers short, lists in a line, None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        texts = [shown(item) for item in value]
+        texts = [value_text(item) for item in value]
         return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {value_text(item)}" for key, item in value.items())
     return str(value)
 
 
 def svg_size(content: bytes) -> tuple[float, float] | None:
     """Width and height from the viewBox of an SVG, or None."""
     head = content[:2_000].decode("utf-8", "replace")
-    words = head.partition('viewBox="')[2].partition('"')[0].split()
+    numbers = head.partition('viewBox="')[2].partition('"')[0].split()
     try:
-        width, height = float(words[2]), float(words[3])
+        width, height = float(numbers[2]), float(numbers[3])
     except (IndexError, ValueError):
         return None
     return (width, height) if width > 0 and height > 0 else None
@@ -199,7 +199,7 @@ def _attributes(values: Mapping[str, str]) -> str:
 def policy(scripts: Sequence[str], online: bool) -> str:
     """The Content-Security-Policy: no network; no scripts but these, by their checksums."""
     sums = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
+    allowed = " ".join(f"'sha256-{checksum}'" for checksum in sums) or "'none'"
     origin, connect = (" 'self'", "; connect-src 'self'") if online else ("", "")
     return (
         f"default-src 'none'; img-src data:{origin}; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
@@ -226,4 +226,4 @@ def _cell(cell: Cell, text: bool) -> str:
     sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
     about = {"class": cell.css_class or ("text" if text else ""), "data-name": cell.label}
     about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
-    return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"
+    return f"<td{_attributes(about)}>{cell.markup or html.escape(value_text(cell.value))}</td>"

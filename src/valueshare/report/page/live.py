@@ -87,16 +87,16 @@ class PageUpdater:
         A change counts as shown when its page is there: one that could not be built is tried again.
         """
         self.fetch()
-        now = fingerprint(self.paths)
-        if now == self.shown_state:
+        current = fingerprint(self.paths)
+        if current == self.shown_state:
             return False
         try:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
-            self.view = self._waiting(now, self.replace_paths(str(error)), "Waiting for the first records")
+            self.view = self._waiting(current, self.replace_paths(str(error)), "Waiting for the first records")
         else:
-            self._build(results, now)
-        self.shown_state = now
+            self._build(results, current)
+        self.shown_state = current
         return True
 
     def _build(self, results: Results, version: str) -> None:
@@ -202,4 +202,4 @@ def _message(paths: Sequence[Path], done: float | None) -> str:
     ]
     when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
     share = f"{done:.0%} of all steps" if done is not None else ""
-    return "Under way: " + "; ".join(filter(None, (share, when))) + "."
+    return "Running: " + "; ".join(filter(None, (share, when))) + "."

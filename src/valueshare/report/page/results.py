@@ -39,11 +39,11 @@ class Live(NamedTuple):
 
 
 def results_page(
-    results: Results, pictures: Sequence[Picture] = (), *, asked: Sequence[str] = (), resamples: int = RESAMPLES
+    results: Results, pictures: Sequence[Picture] = (), *, compare: Sequence[str] = (), resamples: int = RESAMPLES
 ) -> str:
-    """The page of results, as one HTML file that stands alone; `asked` names comparisons, as "ib-dqn:4,dqn"."""
+    """The page of results, as one HTML file that stands alone; `compare` names comparisons, as "ib-dqn:4,dqn"."""
     data = report_data(results, resamples)
-    return data_page(data, compare_all(data, asked), pictures)
+    return data_page(data, compare_all(data, compare), pictures)
 
 
 def data_page(
@@ -59,9 +59,13 @@ def data_page(
     compared, first = verdict.comparisons, headline(verdict)
     curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
     videos, video_notes = find_videos(data)
-    each = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
-    each += [*(one.notes for one in compared), *(picture.notes for picture in pictures), curve_notes]
-    all_notes = dict.fromkeys(note for some in each for note in some)
+    note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    note_groups += [
+        *(comparison.notes for comparison in compared),
+        *(picture.notes for picture in pictures),
+        curve_notes,
+    ]
+    all_notes = dict.fromkeys(note for group in note_groups for note in group)
     if data.table.height > data.main.height:
         all_notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     merged = merged_notes(all_notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
@@ -93,7 +97,7 @@ def data_page(
 
 
 def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
-    """The result in sentences, AUC in words where it is first; those on swept settings warn of few seeds themselves."""
+    """The result in sentences, AUC explained at its first use; those on swept settings warn of few seeds themselves."""
     chosen = find_tuned(data)
     warning = [] if chosen else verdict.few_seeds
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
@@ -110,11 +114,12 @@ def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
 
 
 def headline(verdict: Verdict) -> Comparison | None:
-    """The comparison that the first sentence is about; the first one if it is about none of them."""
+    """The comparison in the first sentence; if it has none, the first comparison."""
     sentences = verdict.sentences
     compared = verdict.comparisons
     return next(
-        (one for one in compared if sentence_with_numbers(one) in sentences[0]), compared[0] if compared else None
+        (comparison for comparison in compared if sentence_with_numbers(comparison) in sentences[0]),
+        compared[0] if compared else None,
     )
 
 

@@ -72,7 +72,7 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
 def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, str, bytes]:
     """Status, content type and body of the response to a request."""
     if len(hosts) != 1 or hosts[0].lower() not in (f"{HOST}:{port}", f"localhost:{port}"):
-        return HTTPStatus.FORBIDDEN, "text/plain", b"ask under the address that was printed\n"
+        return HTTPStatus.FORBIDDEN, "text/plain", b"use the printed address\n"
     where = path.partition("?")[0]
     if where == "/":
         return HTTPStatus.OK, "text/html; charset=utf-8", view.content
@@ -83,4 +83,4 @@ def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, s
         return HTTPStatus.OK, "video/mp4", view.clip.content
     if where == "/favicon.ico":
         return HTTPStatus.NO_CONTENT, "image/x-icon", b""
-    return HTTPStatus.NOT_FOUND, "text/plain", b"there is one page here: /\n"
+    return HTTPStatus.NOT_FOUND, "text/plain", b"not found: the page is at /\n"

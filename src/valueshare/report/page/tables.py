@@ -12,12 +12,12 @@ from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
 from valueshare.report.findings import Comparison, clear_differences, sentence
-from valueshare.report.interval import Interval, format_interval, format_number, probability_text
+from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.report.tables import BOLD, FINAL, beside_published, mean_scores, score_table
-from valueshare.text import plain_number, pluralize
+from valueshare.text import format_number, plain_number, pluralize, with_minus
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
@@ -28,8 +28,8 @@ TUNED_HEADINGS = (
     "chosen by the first half",
     "by the second half",
     "score on the other half",
-    "difference from {first} = {plain}",
-    "score at the {second} of {first} = {plain}",
+    "difference from {first} = {reference}",
+    "score at the {second} of {first} = {reference}",
     "agents",
     "{second}: left out",
 )
@@ -39,21 +39,21 @@ def findings(comparisons: Sequence[Comparison], first: Comparison | None = None)
     """A row per comparison: the sentence, its interval drawn, and the numbers. Many fold, but not the `first`."""
     if not comparisons:
         return []
-    several = any(one.envs.height > 1 for one in comparisons)
-    what = next((one.what for one in comparisons if one.difference), "AUC")
-    is_difference = any(one.difference for one in comparisons)
+    several = any(comparison.envs.height > 1 for comparison in comparisons)
+    what = next((comparison.what for comparison in comparisons if comparison.difference), "AUC")
+    is_difference = any(comparison.difference for comparison in comparisons)
     unit = "" if "normalized" in what else ", in points of the score"
     label = f"difference of the {what}{unit}" if is_difference else "probability of a higher AUC"
-    columns = ["Finding", "Interval", f"Difference of the {what}", "Beats it with probability"]
+    columns = ["Finding", "Interval", f"Difference of the {what}", "Probability of improvement"]
     columns += ["Clearly higher / lower on"] if several else []
 
-    def table(some: Sequence[Comparison], name: str) -> str:
-        scale = _scale(some)
+    def table(listed: Sequence[Comparison], name: str) -> str:
+        scale = _scale(listed)
         foot = [Cell(" "), Cell(_axis(scale, label), css_class="forest axis"), *[Cell(" ")] * (len(columns) - 2)]
-        rows = [_finding(one, scale, several) for one in some]
+        rows = [_finding(comparison, scale, several) for comparison in listed]
         return elements.table(columns, rows, name=name, css_class="findings", caption="Findings", foot=foot)
 
-    order = sorted(comparisons, key=lambda one: one is not first)
+    order = sorted(comparisons, key=lambda comparison: comparison is not first)
     if len(order) <= MAX_FINDINGS:
         return [table(comparisons, "findings")]
     more = table(order[MAX_FINDINGS:], "more-findings")
@@ -63,16 +63,20 @@ def findings(comparisons: Sequence[Comparison], first: Comparison | None = None)
 
 def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[str]:
     """A row per environment, a column per comparison: the difference, and whether it is clear."""
-    envs = sorted({env for one in comparisons for env in one.envs["env"]}, key=lambda e: game(e).lower())
+    envs = sorted({env for comparison in comparisons for env in comparison.envs["env"]}, key=lambda e: game(e).lower())
     if len(envs) < 2:
         return []
     known = [
-        {row["env"]: Interval.of(row, ("difference", *CI95)) for row in one.envs.to_dicts()} for one in comparisons
+        {row["env"]: Interval.of(row, ("difference", *CI95)) for row in comparison.envs.to_dicts()}
+        for comparison in comparisons
     ]
     rows = [
         [Cell("", game(env)), *(interval_cell(intervals.get(env), marked=True) for intervals in known)] for env in envs
     ]
-    columns = ["Environment", *(f"{one.x.style.label} − {one.y.style.label}" for one in comparisons)]
+    columns = [
+        "Environment",
+        *(f"{comparison.x.style.label} − {comparison.y.style.label}" for comparison in comparisons),
+    ]
     text = (
         f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
     )
@@ -83,19 +87,21 @@ def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[
 def tuned_tables(choices: Sequence[HeldOutChoice]) -> list[str]:
     """A heading, how to read it, and a table for each map of two swept settings."""
     parts = []
-    for index, one in enumerate(choices):
-        (first, second), (name, _) = one.grid.names, one.grid.settings
-        smallest = one.table[name][0]
-        headings = [text.format(first=first, second=second, plain=plain_number(smallest)) for text in TUNED_HEADINGS]
+    for index, choice in enumerate(choices):
+        (first, second), (name, _) = choice.grid.names, choice.grid.settings
+        smallest = choice.table[name][0]
+        headings = [
+            text.format(first=first, second=second, reference=plain_number(smallest)) for text in TUNED_HEADINGS
+        ]
         rows = []
-        for row in one.table.to_dicts():
+        for row in choice.table.to_dicts():
             settings = (_number_cell(row[column], plain_number) for column in (name, *CHOICES))
             difference = Cell("–") if row[name] == smallest else interval_cell(Interval.of(row, DIFFERENCE))
             score = interval_cell(Interval.of(row, MEAN), sign=False)
-            at_plain = _number_cell(row["mean_at_plain"])
-            rows.append([*settings, score, difference, at_plain, row["runs"], row["failed"]])
-        caption = f"{one.grid.title}: the best {second} of each {first}"
-        reading = elements.paragraph(" ".join(tuned_text.reading(one)), "small")
+            at_reference = _number_cell(row["mean_at_reference"])
+            rows.append([*settings, score, difference, at_reference, row["runs"], row["failed"]])
+        caption = f"{choice.grid.title}: the best {second} of each {first}"
+        reading = elements.paragraph(" ".join(tuned_text.reading(choice)), "small")
         table = elements.table(headings, rows, name=f"tuned-{index}", caption=caption)
         parts += [f"<h3>{html.escape(caption)}</h3>", reading, table]
     return parts
@@ -136,7 +142,7 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
         Cell(text, sentence(comparison), "text"),
         Cell(_forest(shown, middle, scale, name), shown.value, "forest"),
         unit,
-        Cell(chance, comparison.improvement.value, label="beats it with probability"),
+        Cell(chance, comparison.improvement.value, label="probability of improvement"),
     ]
     if several:
         up, down = clear_differences(comparison)
@@ -152,7 +158,9 @@ def _drawn(comparison: Comparison) -> tuple[Interval, float]:
 
 def _scale(comparisons: Sequence[Comparison]) -> tuple[float, float]:
     """One scale for the pictures of a table, with the references in it and some room."""
-    ends = [e for one in comparisons for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None]
+    ends = [
+        e for comparison in comparisons for i, middle in [_drawn(comparison)] for e in (*i, middle) if e is not None
+    ]
     low, high = min(ends), max(ends)
     room = 0.04 * (high - low) or 1.0
     return low - room, high + room
@@ -172,13 +180,13 @@ def _forest(shown: Interval, middle: float, scale: tuple[float, float], name: st
 
 
 def _axis(scale: tuple[float, float], label: str) -> str:
-    """The axis below the intervals: round numbers, and what they are."""
+    """The axis below the intervals: ticks with round numbers, and its label."""
     low, high = scale
     marks = [mark for mark in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= mark <= high]
     parts = ['<line x1="0" x2="100%" y1="1" y2="1"/>']
     for mark in marks:
         at = _position(mark, scale)
-        text = plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)).replace("-", "−")
+        text = with_minus(plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)))
         parts.append(f'<line x1="{at}" x2="{at}" y1="1" y2="5"/><text x="{at}" y="17">{text}</text>')
     return f'<svg aria-hidden="true">{"".join(parts)}</svg>{html.escape(label)}'
 

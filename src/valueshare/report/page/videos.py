@@ -51,9 +51,9 @@ def numbered_sources(results: Results) -> Iterator[tuple[Source, int]]:
 
 def _files(folder: Path) -> list[tuple[Path, int, str]]:
     """The videos of a run folder, by agent; links are not followed."""
-    place = folder / FOLDER
-    if place.is_symlink() or not place.is_dir():
+    subfolder = folder / FOLDER
+    if subfolder.is_symlink() or not subfolder.is_dir():
         return []
-    files = [(file, match) for file in place.iterdir() if (match := NAME.fullmatch(file.name))]
+    files = [(file, match) for file in subfolder.iterdir() if (match := NAME.fullmatch(file.name))]
     videos = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
     return sorted(videos, key=lambda video: (video[1], video[2]))

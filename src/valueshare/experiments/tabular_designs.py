@@ -17,7 +17,7 @@ from valueshare.setting import MAX_COUNT
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
-Scale = Literal["paper", "smoke"]
+GridworldScale = Literal["paper", "smoke"]
 ActionsScale = Literal["full", "smoke"]
 
 Name = TypeVar("Name", bound=str)
@@ -69,7 +69,7 @@ class TabularStudy:
     step_reward: Annotated[float, in_group("environment")] = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
     action_copies: Annotated[int, in_group("environment")] = 1
-    """Copies of each action; all of them do the same, which the learner does not know."""
+    """Copies of each action, which all have the same effect; the learner does not know which are copies."""
     measure: Annotated[Literal["auto", "episodes", "reward"], in_group("evaluation")] = "auto"
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
@@ -160,12 +160,12 @@ def title(studies: Sequence[TabularStudy]) -> str:
     return f"{studies[0].env}: value-sharing in tabular {studies[0].algorithm}"
 
 
-def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
+def gridworld_studies(scale: GridworldScale = "paper") -> tuple[TabularStudy, ...]:
     """The gridworld figure, twice: with -1 a step, and with 0 as the paper's text has it.
 
     The paper's scale is 9 k x 61 step sizes x 128 seeds x 5,000 timesteps for each.
     """
-    grids: dict[Scale, dict[str, Any]] = {
+    grids: dict[GridworldScale, dict[str, Any]] = {
         "paper": {"k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8), "step_size": step_size_grid(0.1), "seeds": 128},
         "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_size": step_size_grid(1.0), "seeds": 8},
     }
