@@ -23,7 +23,7 @@ from served import ask
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
-SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --k 0 --device cpu"
+SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --device cpu"
 SHORT_BENCH = "--device cpu --no-compile --agents 2 --replay-capacity 100 " + " ".join(
     f"--{part}-seconds 0.1" for part in ("raw", "plain", "part", "loop")
 )
@@ -53,7 +53,8 @@ MODES = {  # the first that matches
     r"\$": Mode(test=CLUSTERS),
     r"^valueshare train .*--launcher ray": Mode(f"{SMALL} --launcher local", test=CLUSTERS),
     r"--launcher ray": Mode("--launcher local", test=CLUSTERS),
-    r"^ray start|^export RAY": Mode(test=CLUSTERS),
+    r"^ray start --head|^export RAY": Mode(test=CLUSTERS),
+    r"^ray start --address": Mode(slow="--help"),  # Ray lets no node join at 127.0.0.1
     r"^ray stop": Mode(reason="it ends every cluster on the machine, those of other programs too"),
     r"^moto_server|^export AWS|^python -c .import s3fs": Mode(reason="the tests have neither moto nor s3fs"),
     r"^valueshare watch ": Mode("--port 0 --no-clips"),
@@ -263,9 +264,8 @@ def run_program(given: list[str]) -> tuple[int, str]:
     """Exit code and messages of another program, in a process of its own."""
     given, file = without_redirection(given)
     program, *others = given
-    if program in ("pytest", "pip"):
-        others = ["-m", program, *others]
-    command = [sys.executable, *others] if program in ("pytest", "pip", "python") else given
+    modules = {"pip": ["-m", "pip"], "pytest": ["-m", "pytest"], "python": [], "ray": ["-m", "ray.scripts.scripts"]}
+    command = [sys.executable, *modules[program], *others] if program in modules else given
     if program == "source":
         if sys.prefix == sys.base_prefix:
             pytest.skip("this Python is not in a virtual environment")
