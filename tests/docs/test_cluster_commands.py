@@ -65,7 +65,10 @@ def wait_until(there: Callable[[], bool], seconds: float) -> None:
 
 
 def test_commands_that_use_ray(address: str) -> None:
-    """In processes of their own, because Ray reads the variable when it is imported. At a folder that all nodes see, and at a URL; a run is resumed on Ray that was begun without."""
+    """At a folder that all nodes see, and at a URL; a run is resumed on Ray that was begun without.
+
+    In processes of their own, because Ray reads the variable when it is imported.
+    """
     assert LOOPBACK in (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
     on_ray = commands("--launcher ray$|--launcher ray .*--out")
     (begun,) = commands(r"train .*--out s3://")

@@ -13,7 +13,7 @@ import tomllib
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
-from socketserver import BaseServer
+from socketserver import TCPServer
 from threading import Thread
 from typing import Any, NamedTuple, NoReturn
 
@@ -241,7 +241,7 @@ def run_valueshare(given: list[str], cli: Cli) -> tuple[int, str]:
     found = [word for one in given for word in (sorted(map(str, Path.cwd().glob(one))) if "*" in one else [one])]
     before = signal.getsignal(signal.SIGTERM)
 
-    def serve_once(server: BaseServer, poll_interval: float = 0.5) -> NoReturn:
+    def serve_once(server: TCPServer, poll_interval: float = 0.5) -> NoReturn:
         answers: list[int] = []
         port = server.socket.getsockname()[1]
         client = Thread(target=lambda: answers.append(ask(port)[0].status))
@@ -252,7 +252,7 @@ def run_valueshare(given: list[str], cli: Cli) -> tuple[int, str]:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BaseServer, "serve_forever", serve_once)
+        patch.setattr(TCPServer, "serve_forever", serve_once)
         try:
             ended = cli(*found)
         finally:

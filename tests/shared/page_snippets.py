@@ -96,10 +96,9 @@ def parts(path: Path) -> Iterator[Snippet | Block]:
                 fence, begun = line.strip("`").strip(), number + 1
                 continue
             text = "".join(f"{one}\n" for one in lines)
-            kind = {"python": "python", "bash": "script"}.get(fence)
-            if kind == "python" or kind == "script":
-                yield Snippet(page, begun, section, kind, text, lead)
-            if kind != "python":
+            if fence in ("python", "bash"):
+                yield Snippet(page, begun, section, "python" if fence == "python" else "script", text, lead)
+            if fence != "python":
                 yield Block(begun, section, lead, fence, [*lines])
             fence = None
             lines.clear()
