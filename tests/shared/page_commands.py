@@ -68,7 +68,9 @@ MODES = {  # the first that matches
     r"^valueshare extend ": Mode("--steps 60 --workers 1"),
     # Studies
     r"^valueshare reproduce gridworld": Mode(slow="--scale smoke"),
-    r"^valueshare reproduce atari57 --scale smoke": Mode("--plan --rate 10000", slow=""),
+    r"^valueshare reproduce atari57 --scale smoke": Mode(  # tests/experiments/test_atari.py has all algorithms
+        "--plan --rate 10000", slow="--algorithm dqn --steps 240 --eval-interval 120 --eval-timesteps 100"
+    ),
     r"^valueshare reproduce .*--scale smoke": Mode("--plan", slow=""),
     r"^valueshare reproduce atari": Mode("--plan --device cpu --rate 10000"),
     r"^valueshare reproduce minatar": Mode(slow="--plan --device cpu"),
