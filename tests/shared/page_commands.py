@@ -23,7 +23,7 @@ from served import ask
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
-SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --device cpu"
+SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --checkpoint-interval 20 --device cpu"
 SHORT_BENCH = "--device cpu --no-compile --agents 2 --replay-capacity 100 " + " ".join(
     f"--{part}-seconds 0.1" for part in ("raw", "plain", "part", "loop")
 )
@@ -61,6 +61,7 @@ MODES = {  # the first that matches
     # Training
     r"^valueshare train .*--plan": Mode(""),
     r"^valueshare train .*(Pong|MinAtar)": Mode("--plan --device cpu", slow=SMALL_IMAGES),
+    r"^valueshare train .*runs/sweep$": Mode("--plan", slow=f"{SMALL} --out runs/small"),
     r"^valueshare train .*(LunarLander|Acrobot|MountainCar|--seeds 16)": Mode("--plan --device cpu", slow=SMALL),
     r"^valueshare train .*--workers 2": Mode(SMALL, slow=f"{SMALL} --workers 2"),
     r"^valueshare train ": Mode(SMALL),
@@ -116,7 +117,7 @@ PLACEHOLDERS = {
     r"\bRUN\.\.\.": "RUN",  # of a synopsis, like the brackets
     r"\[(--[^\]]*)\]|\s*\.\.\.$": r"\1",
     r"(?<=--steps )N\b": "60",
-    r"(?<=--env )NAME\b": "CartPole-v1",
+    r"(?<=--env )NAME\b": "CartPole-v1 --out runs/name",
     r"\.venv/bin/python\b": "python",
     r"^(?=benchmarks/)": "python ",
     r"s3://bucket\b": "local://{cwd}/bucket",
