@@ -111,7 +111,7 @@ def test_one_agent_against_its_peer(tmp_path: Path) -> None:
 def test_a_population_reports_its_speed_to_the_comparison_with_peers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a program, in this process."""
+    """against_peers_population.py as a program, in this process."""
     path = runpy.run_path(str(BENCHMARKS / "against_peers.py"))["POPULATION"]
     threads: list[int] = []
     measure = population.measure
@@ -123,3 +123,21 @@ def test_a_population_reports_its_speed_to_the_comparison_with_peers(
     ready, steps_per_second = capsys.readouterr().out.split()
     assert (ready, threads) == ("ready", [1])
     assert float(steps_per_second) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0"])
+def test_the_settings_of_rl_zoo_are_trained_once(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a few steps; seeds that are in the file are left out when the command is given again."""
+    path = tmp_path / "sb3.jsonl"
+    names = runpy.run_path(str(BENCHMARKS / "presets_sb3.py"))
+    names["PRESETS"][env] = names["PRESETS"][env]._replace(steps=300)
+    for count in ("1", "2"):
+        words = ["presets_sb3.py", "--env", env, "--seeds", "3", count, "--out", str(path)]
+        monkeypatch.setattr(sys, "argv", words)
+        names["main"]()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(record["env"], record["seed"]) for record in records] == [(env, 3), (env, 4)]
+    for record in records:
+        assert 300 <= record["steps"] < 300 + 256  # rounded up to a multiple of train_freq
+        assert len(record["returns"]) == record["episodes"] > 0

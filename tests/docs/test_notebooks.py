@@ -1,5 +1,8 @@
 """The notebooks run from their first cell to their last, and the outputs that they store are small and current."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,17 @@ def test_the_layer() -> None:
     for k in (0, 1, 4):  # by hand: the change is step size · M_k M_k e_1, with M_k = I + (k/4) J
         expanded = np.eye(4) + k / 4 * np.ones((4, 4))
         np.testing.assert_allclose(names["change"](k), 0.1 * (expanded @ expanded)[0], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_program_stores_the_outputs(tmp_path: Path) -> None:
+    """The command of CONTRIBUTING.md, with a copy of the notebook."""
+    program = Path(__file__).parents[1] / "shared" / "notebook_cells.py"
+    copy = Path(shutil.copy(FOLDER / "layer.ipynb", tmp_path))
+    stored = [texts(cell["outputs"]) for cell in read_cells(copy)]
+    copy.write_text(copy.read_text().replace(stored[0][0].splitlines()[0], "old"))
+    subprocess.run([sys.executable, program, copy], check=True)
+    assert [texts(cell["outputs"]) for cell in read_cells(copy)] == stored
 
 
 @pytest.mark.slow
