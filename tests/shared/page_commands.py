@@ -24,7 +24,7 @@ from served import ask
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
 SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --checkpoint-interval 20 --device cpu"
-SHORT_BENCH = "--device cpu --no-compile --agents 2 --replay-capacity 100 " + " ".join(
+SHORT_BENCH = "--device cpu --no-compile --agents 8 --replay-capacity 100 " + " ".join(
     f"--{part}-seconds 0.1" for part in ("raw", "plain", "part", "loop")
 )
 CLUSTERS = "tests/docs/test_cluster_commands.py"
