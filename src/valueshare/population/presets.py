@@ -292,10 +292,10 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequ
         return generic(observation) if named is None else PRESETS[named]()
     if not algorithms:
         raise InvalidInput("no algorithm is given: write at least one name")
-    presets = {name: atari(name) for name in algorithms}
-    if len(set(presets.values())) > 1:
+    first, *others = [atari(name) for name in algorithms]
+    if any(preset != first for preset in others):
         raise InvalidInput(
             f"{', '.join(algorithms)} have different settings in the paper's Atari experiments: "
             "train them in separate runs, or use valueshare reproduce atari57"
         )
-    return next(iter(presets.values()))
+    return first
