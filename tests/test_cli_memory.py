@@ -1,6 +1,5 @@
 """Running out of memory ends a command with one line, whoever says it and wherever it happens."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from valueshare import cli as command_line
+from valueshare import host_memory
 from valueshare.errors import InvalidInput, first_line
 from valueshare.runs.workers import local
 from valueshare.training import train
@@ -47,7 +47,7 @@ def test_training_that_runs_out_says_what_was_planned(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(local, "run_population", fail)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match=r"out of memory \(planned: .* needed .* resume 'my run'"):
+    with pytest.raises(InvalidInput, match=r"out of memory \(planned: requires .* resume 'my run'"):
         train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="my run", progress=False)
 
 
@@ -72,54 +72,22 @@ def test_results_are_refused_within_a_limit_of_the_address_space(tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
-@pytest.mark.parametrize("megabytes", [300, 500, 700])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--version"],
-        ["train", "--plan", "--env", "CartPole-v1"],
-        ["tabular", "--env", "FrozenLake-v1", "--out", "out"],
-        pytest.param(  # the libraries of `tabular`
-            ["reproduce", "gridworld", "--scale", "smoke", "--out", "out"], id="reproduce", marks=pytest.mark.slow
-        ),
-        ["report", "nothing"],
-    ],
-    ids=lambda words: words[0],
-)
+@pytest.mark.parametrize("words", [["train", "--plan", "--env", "CartPole-v1"], ["report", "nothing"]])
+@pytest.mark.parametrize("megabytes", [300, 700, 1_900])
 def test_libraries_that_do_not_fit_into_the_address_space(words: list[str], megabytes: int, tmp_path: Path) -> None:
-    """Some fail with errors of their own, and Polars' allocator with thousands of lines: one line says it."""
+    """PyTorch's allocator aborts, and Polars' hangs: the limit is looked at before they are loaded."""
     limit = megabytes * 10**6
     program = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit})); "
     program += "runpy.run_module('valueshare', run_name='__main__', alter_sys=True)"
     done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode in (0, 1, 2), done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == (done.returncode > 0), done.stderr
-    assert not (tmp_path / "out").exists()
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"valueshare: {host_memory.NO_ADDRESSES}\n")
 
 
-def test_an_error_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_an_error_of_the_system_is_one_line(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     def fail() -> None:
         raise OSError("no libllvmlite.so\nbecause")
 
     monkeypatch.setitem(command_line.COMMANDS, "bench import", fail)
     assert cli("bench", "import")[1:] == ("", "valueshare: no libllvmlite.so\\nbecause\n")
-    monkeypatch.setattr(command_line, "has_small_address_space", lambda: True)
-    assert cli("bench", "import")[1:] == ("", f"valueshare: {command_line.NO_ADDRESSES} (no libllvmlite.so)\n")
-
-
-def test_a_defect_keeps_its_traceback_without_addresses(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    def fail() -> None:
-        raise KeyError("k")
-
-    monkeypatch.setitem(command_line.COMMANDS, "bench import", fail)
-    monkeypatch.setattr(command_line, "has_small_address_space", lambda: True)
-    with pytest.raises(KeyError):
-        cli("bench", "import")

@@ -88,7 +88,7 @@ def test_a_k_beyond_the_numbers_of_the_layer_is_refused(k: float, dtype: torch.d
 
 @pytest.mark.parametrize("k", [-1, -0.5, float("nan"), float("inf"), torch.tensor(-2.0)])
 def test_k_outside_its_range_is_refused(k: float) -> None:
-    rule = rf"^k = {float(k):g}.*: the mean-scaling coefficient is a finite number >= 0"
+    rule = rf"^`k = {float(k):g}.*`: the mean-scaling coefficient is a finite number >= 0"
     with pytest.raises(ValueError, match=rule):
         MeanExpansion(k)
     with pytest.raises(ValueError, match=rule):

@@ -33,9 +33,9 @@ def test_parquet_is_refused_by_its_metadata(tmp_path: Path) -> None:
 def test_what_is_said_to_write_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     TABLE.write_csv(file)
-    with pytest.raises(InvalidInput, match="are read: write --max-result-size 1MB") as caught:
+    with pytest.raises(InvalidInput, match="are read: write `max_result_size = 1MB`") as caught:
         read_results(file, max_result_size=1_000)
-    enough = str(caught.value).split()[-1]
+    enough = str(caught.value).split()[-1].strip("`")
     assert read_results(file, max_result_size=enough).table.height == ROWS
 
 
@@ -126,7 +126,7 @@ def test_headers_of_arrays_that_lie_are_found_out(tmp_path: Path, content: bytes
 def test_a_small_archive_of_a_large_array_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     file = npz(tmp_path / "a.npz", a=array(np.zeros(10**6)))  # 8 MB
     assert file.stat().st_size < 20_000
-    with pytest.raises(InvalidInput, match=r"would take 8.0 MB .* write --max-result-size 8MB"):
+    with pytest.raises(InvalidInput, match=r"would take 8.0 MB .* write `max_result_size = 8MB`"):
         read_arrays(file, ["a"], SizeLimit("1MB"))
 
 

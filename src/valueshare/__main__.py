@@ -19,11 +19,10 @@ import io
 import logging
 import signal
 import threading
-import warnings
 from contextlib import suppress
 
 from valueshare.errors import printable
-from valueshare.host_memory import ADDRESS_ERRORS, has_small_address_space, is_out_of_memory
+from valueshare.host_memory import NO_ADDRESSES, has_small_address_space, is_out_of_memory
 from valueshare.printing import print_line
 from valueshare.signals import (
     INTERRUPTED,
@@ -56,12 +55,13 @@ def run() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another
-        if has_small_address_space():
-            _silence_libraries()
+        if has_small_address_space():  # libraries would abort or hang while they load, each in its own way
+            print_line(f"valueshare: {NO_ADDRESSES}", error=True)
+            sys.exit(1)
         try:
             from valueshare.cli import main
         except Exception as error:
-            if not (is_out_of_memory(error) or (isinstance(error, ADDRESS_ERRORS) and has_small_address_space())):
+            if not is_out_of_memory(error):
                 raise
             print_line("valueshare: out of memory: the libraries cannot be loaded", error=True)
             sys.exit(1)
@@ -82,13 +82,6 @@ def run() -> None:
         logger.removeHandler(handler)
     exit_code_on_signal(0)
     _exit_if_page_is_being_built(0)
-
-
-def _silence_libraries() -> None:
-    """The one line of an error is enough: Polars' allocator would print thousands, and others warn."""
-    os.environ.setdefault("_RJEM_MALLOC_CONF", "background_thread:false")
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
 
 
 def _exit_if_page_is_being_built(exit_code: int) -> None:

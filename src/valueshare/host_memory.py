@@ -12,6 +12,7 @@ from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MIN_ADDRESSES = 2 * 10**9  # PyTorch, LLVM and Polars with their threads take half of it, on two cores
+NO_ADDRESSES = "the limit of the address space (ulimit -v) is too low to load the libraries: raise it to 2 GB or more"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h
 # Where control groups are mounted, their files with the limit and the usage, and the field of droppable pages.
 _CGROUP_V1 = "sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
@@ -75,7 +76,7 @@ def keep_freed_memory() -> None:
 
 
 def has_small_address_space() -> bool:
-    """Whether the limit of the address space is so low that libraries fail while they load, each in its own way."""
+    """Whether the limit of the address space is too low to load the libraries."""
     limit = _address_limit()
     return limit is not None and limit < MIN_ADDRESSES
 
@@ -111,10 +112,6 @@ def byte_count(name: str, size: int | str) -> int:
     if match is None or match[2] not in units or isinstance(size, bool):
         raise InvalidInput(f"`{name} = {size}`: write a size like 4GB or 500MB")
     return int(float(match[1]) * units[match[2]])
-
-
-# Raised by libraries that find no addresses; others are defects, however small the address space is.
-ADDRESS_ERRORS = (ImportError, MemoryError, OSError, RuntimeError, SystemError)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -130,7 +130,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
         memory.check(memory.estimate(a_part(16, None)), cpu)  # 0.95 x 40 GB / 7.2 GB
     memory.check(memory.estimate(a_part(5, None)), cpu)
     memory.check(memory.estimate(a_part(16, "disk")), cpu)
-    with pytest.raises(InvalidInput, match="`replay_device = 'cuda' needs"):
+    with pytest.raises(InvalidInput, match="`replay_device = 'cuda'` needs"):
         memory.check(memory.estimate(a_part(1, "cuda")), cpu)
 
 

@@ -49,13 +49,13 @@ def test_copies_do_the_same_and_are_worth_the_same() -> None:
         np.testing.assert_array_equal(many.reward[:, action], plain.reward[:, action % 4])
     np.testing.assert_allclose(optimal_values(many), optimal_values(plain), atol=1e-12)
     assert copied_actions(plain, 1) is plain
-    with pytest.raises(InvalidInput, match="action-copies = 0"):
+    with pytest.raises(InvalidInput, match="`action_copies = 0`"):
         copied_actions(plain, 0)
 
 
 def test_studies_refuse_copies_out_of_range() -> None:
     for copies in (0, 1_001):
-        with pytest.raises(InvalidInput, match=f"action-copies = {copies}: write 1 to 1,000"):
+        with pytest.raises(InvalidInput, match=f"`action_copies = {copies}`: write 1 to 1,000"):
             TabularStudy(action_copies=copies)
 
 

@@ -25,11 +25,10 @@ from valueshare.cli.report import best, paper_table, report, watch
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import extend, resume, train
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
-from valueshare.host_memory import ADDRESS_ERRORS, has_small_address_space, is_out_of_memory
+from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
 RAN_OUT = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
-NO_ADDRESSES = "the address-space limit (ulimit -v) is too low to load the libraries: raise it"
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
@@ -87,8 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             exit_with(error.strerror, 1)
         if is_out_of_memory(error):
             exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
-        if isinstance(error, ADDRESS_ERRORS) and has_small_address_space():
-            exit_with(f"{NO_ADDRESSES} ({first_line(error)})", 1)
         if isinstance(error, OSError):
             exit_with(str(error), 1)
         raise

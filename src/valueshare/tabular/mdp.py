@@ -175,7 +175,7 @@ def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
         64
     """
     if copies < 1:
-        raise InvalidInput(f"`action_copies = {copies}`: at least 1")
+        raise InvalidInput(f"`action_copies = {copies}`: write at least 1")
     if copies == 1:
         return mdp
     check_tables(mdp.states, mdp.actions, copies)

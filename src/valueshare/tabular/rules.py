@@ -50,5 +50,5 @@ def check_rows(rows: int, advice: str = "take fewer seeds or step sizes") -> Non
 
 def check_tables(states: int, actions: int, copies: int) -> None:
     """Refuse an MDP whose tables do not fit into memory, before anything of them is made."""
-    what = f"action-copies = {copies}: tables of {states:,} states and {actions * copies:,} actions need"
+    what = f"`action_copies = {copies}`: tables of {states:,} states and {actions * copies:,} actions need"
     check_free_memory(what, int(TABLES * states * actions * copies * states * 8), "take fewer copies")

@@ -355,7 +355,7 @@ def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Pa
         assert "damaged/agents.parquet" in refused(*named)
     with pytest.raises(InvalidInput, match=r"damaged/agents\.parquet"):
         PageUpdater([runs / "damaged"])
-    with pytest.raises(InvalidInput, match="--max-result-size"):
+    with pytest.raises(InvalidInput, match="`max_result_size = 1MB`"):
         read_results(runs, max_result_size=100)
     shutil.rmtree(runs / "sound")
     assert refused(runs) == f"{runs / 'begun' / 'records'} holds no records: train first"

@@ -216,7 +216,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_said(served: Served) -> None:
     follower, port = served
-    with pytest.raises(InvalidInput, match=f"--port {port}: address already in use"):
+    with pytest.raises(InvalidInput, match=f"`port = {port}`: address already in use"):
         server(lambda: follower.view, port)
     with pytest.raises(InvalidInput, match="0 to 65535"):
         server(lambda: follower.view, 70_000)
