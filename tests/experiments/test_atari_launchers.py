@@ -69,7 +69,7 @@ def test_memory_is_that_of_all_workers(cli: Cli) -> None:
     words = ("reproduce", "atari57", *PLAN)
     each = [cli(*words, "--population-agents", "1", *more)[1] for more in ((), ("--workers", "2"))]
     growth = re.search(r"  memory: requires .* \(.* already used by this process \+ ([\d.]+) MB for 1 agent\)", each[0])
-    two = re.search(r"  memory: ([\d.]+) GB needed by 2 populations at once \(600.0 MB ", each[1])
+    two = re.search(r"  memory: requires ([\d.]+) GB for 2 populations at once \(600.0 MB ", each[1])
     assert growth is not None
     assert two is not None
     # Two processes, each with libraries of its own.

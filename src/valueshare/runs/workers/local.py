@@ -115,7 +115,7 @@ class ProcessLauncher(Launcher):
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
         per_process = format_bytes(memory.PROCESS_BYTES)
-        return f"{format_bytes(wanted)} needed by {count} ({per_process} for each process), {shown_free} free"
+        return f"requires {format_bytes(wanted)} for {count} ({per_process} per process); {shown_free} available"
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
