@@ -239,7 +239,7 @@ def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     code, _, err = cli(*words)
     assert (code, "holds this run, finished" in err) == (2, True)
     code, _, err = cli(*words, "--compile")
-    assert (code, "compile is false in the existing run, true in this command" in err) == (2, True)
+    assert (code, "compile is false in the existing run, true now" in err) == (2, True)
 
 
 def test_no_more_workers_than_agents(tmp_path: Path, cli: Cli) -> None:

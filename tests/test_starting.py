@@ -63,7 +63,7 @@ def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command
     code, _, err = cli(*constant, "--steps", "90")
     assert (code, err.count("\n")) == (2, 1)
     command = f"valueshare extend {tmp_path / 'run'} --steps 90"
-    differs = "--steps of CartPole-v1 is 60 in the existing run, 90 in this command"
+    differs = "--steps of CartPole-v1 is 60 in the existing run, 90 now"
     assert err.endswith(f"{differs}): choose another --out, or continue it: {command}\n")
     for other in (("--steps", "30"), ("--steps", "90", "--batch-size", "8"), ("--steps", "90", "--seeds", "2")):
         code, _, err = cli(*constant, *other)

@@ -128,6 +128,8 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
         if run_folder.is_finished(storage.folder, plan, copied=storage.is_remote):
             print_lines(execution.console, f"this run is finished: {location}")
             return _open_finished(plan, storage, execution)
+        if not storage.is_remote and not any(storage.folder.glob("checkpoints/*/checkpoint-*.json")):
+            print_lines(execution.console, f"no checkpoint in {location}: training starts from the first step")
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
             run_folder.sync_progress(storage.folder, plan)
@@ -291,7 +293,7 @@ def _writes_events(folder: Path, execution: ExecutionOptions) -> bool:
     except InvalidInput:
         print_lines(
             execution.console,
-            "note: TensorBoard is not installed here, so no events are written: `valueshare resume`"
+            "note: TensorBoard is not installed here, so no events are written: valueshare resume"
             " where it is installed writes all of them",
         )
         return False

@@ -138,8 +138,8 @@ def test_agents_that_cannot_work_are_refused() -> None:
         agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=-1)
     with pytest.raises(InvalidInput, match="algorithm = 'sarsa'"):
         agent_table("CartPole-v1", "sarsa", seeds=[0])
-    for seed in (-(2**63) - 1, 2**63):
-        with pytest.raises(InvalidInput, match=f"seed {seed}: write numbers of at most 64 bits"):
+    for seed in (-1, 2**63):
+        with pytest.raises(InvalidInput, match="seeds are whole numbers from 0"):
             agent_table("CartPole-v1", "dqn", seeds=[0, seed])
     with pytest.raises(InvalidInput, match="each seed once"):
         agent_table("CartPole-v1", "dqn", seeds=[1, 1])

@@ -76,7 +76,7 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     assert "100,000 agents require" in err
     assert "of memory beside the 600.0 MB already used by this process;" in err
     assert "2.0 GB available" in err
-    fit = int(err.split("available: ")[1].split(" would fit")[0].replace(",", ""))
+    fit = int(err.split("available: about ")[1].split(" would fit")[0].replace(",", ""))
     code, plan, last = cli(*words, "--seeds", "100000", "--plan")
     assert (code, last) == (2, err)
     assert "100,000 agents in 1 population" in plan

@@ -205,7 +205,7 @@ class Settled(gymnasium.Env[Any, Any]):
     [
         ({"k": "a"}, "^`k = 'a'`: write a number, or 'n', the number of actions$"),
         ({"k": [0, None]}, "^`k = None`: write a number, or 'n'"),
-        ({"k": []}, "no k is given"),
+        ({"k": []}, "no `k` is given"),
         ({"hidden": 64}, r"`hidden = 64`: write a list of numbers, like \[64\]"),
         ({"hidden": "64"}, "`hidden = '64'`: write a list"),
         ({"hidden": [64, "x"]}, "`hidden = 'x'`: write a whole number"),
@@ -332,7 +332,7 @@ def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
 
 def test_other_environments_are_named() -> None:
     there, here = (to_config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
-    assert difference(there, here) == "`env` is CartPole-v1 in the existing run, Acrobot-v1 in this command"
+    assert difference(there, here) == "`env` is CartPole-v1 in the existing run, Acrobot-v1 now"
 
 
 def test_an_environment_is_given_once() -> None:

@@ -208,7 +208,7 @@ def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:
     code, _, err = cli("evaluate", tmp_path / "none")
     assert (code, err.count("\n")) == (2, 1)
-    assert err == f"valueshare: {tmp_path / 'none'} does not exist: give the folder that `valueshare train` made\n"
+    assert err == f"valueshare: {tmp_path / 'none'} does not exist: give the folder of a run\n"
     assert "there is no training run in" in cli("evaluate", tmp_path)[2]
 
 

@@ -145,7 +145,7 @@ def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
     del older["settings"]["Pong"]["delayed_actor"]
     assert difference(older, wanted) is None
     lagging = to_config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
-    assert difference(older, lagging) == "`delayed_actor` of Pong is false in the existing run, true in this command"
+    assert difference(older, lagging) == "`delayed_actor` of Pong is false in the existing run, true now"
 
 
 def test_games_go_by_their_full_names_with_their_protocol() -> None:

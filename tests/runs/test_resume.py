@@ -502,7 +502,7 @@ def test_old_checkpoints_stay_while_another_process_holds_the_run(
 
 
 def test_what_cannot_be_resumed(stopped: Path, cli: Cli) -> None:
-    assert "nowhere does not exist: give the folder that" in refused(cli, stopped.parent / "nowhere")
+    assert "nowhere does not exist: give the folder of a run" in refused(cli, stopped.parent / "nowhere")
     assert "there is no training run" in refused(cli, stopped.parent)
     folder = stopped
     before = (folder / "config.json").read_text()

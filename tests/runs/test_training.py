@@ -210,11 +210,11 @@ def test_a_folder_that_is_there_is_refused(
     assert "holds this run, finished" in err
     code, _, err = cli(*small[:-1], "50", "--out", uninterrupted)
     assert (code, err.count("\n")) == (2, 1)
-    assert "--target-update-interval of CartPole-v1 is 40 in the existing run, 50 in this command" in err
+    assert "--target-update-interval of CartPole-v1 is 40 in the existing run, 50 now" in err
     code, _, err = cli(*small, "--first-seed", "7", "--out", uninterrupted)
-    assert "(seed is 0 to 1 in the existing run, 7 to 8 in this command): choose another --out" in err
+    assert "(--seeds is 0 to 1 in the existing run, 7 to 8 now): choose another --out" in err
     code, _, err = cli(*small, "--step-size", "0.1", "--out", uninterrupted)
-    assert "(--step-size is 0.0025 in the existing run, 0.1 in this command)" in err
+    assert "(--step-size is 0.0025 in the existing run, 0.1 now)" in err
     (tmp_path / "note.txt").write_text("mine")
     code, _, err = cli(*small, "--out", tmp_path)
     assert (code, err.count("\n")) == (2, 1)

@@ -30,7 +30,7 @@ def evaluate(
     Args:
         run: The run's folder or URL; the agents have the weights of the last checkpoint.
         episodes: Episodes per agent.
-        seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
+        seeds_from: First environment seed; episode i of every agent has the seed --seeds-from + i.
         agent: Agent numbers (column `agent` of agents.parquet); default: all agents.
         epsilon: Probability of a random action; default: that of the run's evaluations.
         episode_limit: Maximum steps per episode; default: that of the run's evaluations, or the environment's own.

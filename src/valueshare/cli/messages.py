@@ -108,7 +108,8 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
         return f"{refusal}: {other_name_advice(name, ours)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
     if of_train is not None and command in KEPT:
-        return f"a run {KEPT[command]} with its own settings: leave out {option}"
+        longer = "; valueshare extend trains for more steps" if (command, of_train) == ("resume", "steps") else ""
+        return f"a run {KEPT[command]} with its own settings: leave out {option}{longer}"
     advice = other_name_advice(name, None)
     if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"

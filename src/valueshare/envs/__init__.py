@@ -87,7 +87,7 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     if len(by_name) > 1 and not can_mix:
         raise InvalidInput(f"{', '.join(by_name)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None and not BACKENDS[chosen].has_protocols:
-        raise InvalidInput(f"{first} is not an Atari game of ALE: leave out the Atari protocol")
+        raise InvalidInput(f"{first} is not an Atari game of ALE: leave out `atari_protocol`")
     return chosen
 
 

@@ -52,7 +52,7 @@ def agent_table(
     seeds = seed_list(seeds)
     k_values = as_list(k)
     if not k_values:
-        raise InvalidInput("no k is given: write at least one number")
+        raise InvalidInput("no `k` is given: write at least one number, or n")
     for value in k_values:
         _check_k(value)
     all_settings: list[AgentSettings] = as_list(agent_settings)
@@ -105,10 +105,10 @@ def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(numbers).most_common(1)
     if times > 1:
-        raise InvalidInput(f"seed {repeated} is given twice: give each seed once")
+        raise InvalidInput(f"`seeds`: {repeated} is given twice; give each seed once")
     for seed in (min(numbers), max(numbers)):
-        if not -(2**63) <= seed < 2**63:
-            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed: up to {MAX_SEED}")
+        if not 0 <= seed <= MAX_SEED:
+            raise InvalidInput(f"`seeds = {seed}`: seeds are whole numbers from 0 to {MAX_SEED}")
     return numbers
 
 

@@ -201,7 +201,7 @@ def _refuse_excess(needs: MemoryEstimate, required: Bytes, free: int | None, kin
     agents = pluralize(required.agents, "agent")
     raise DoesNotFit(
         f"{agents} {'requires' if required.agents == 1 else 'require'} {format_bytes(required.total)} of {kind}{used}; "
-        f"{format_bytes(free)} available: {fit:,} would fit; {advice}",
+        f"{format_bytes(free)} available: {'about ' if fit else ''}{fit:,} would fit; {advice}",
         one_fits=fit > 0,
     )
 

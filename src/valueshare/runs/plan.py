@@ -168,12 +168,18 @@ def difference(
     for name, values in _differences(stored, wanted).items():
         if name == "agents":
             return _table_difference(*tables()) if tables else "the table of agents is another one"
-        return _difference_text(name, *(value if value is ABSENT else json.dumps(value) for value in values))
+        return _difference_text(name, *map(_shown_value, values))
     return None
 
 
+def _shown_value(value: Any) -> str:
+    if value is None:
+        return "not given"
+    return ABSENT if value is ABSENT else json.dumps(value)
+
+
 def _difference_text(name: str, before: str, now: str) -> str:
-    return f"{name} is {before} in the existing run, {now} in this command"
+    return f"{name} is {before} in the existing run, {now} now"
 
 
 def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | None:
@@ -201,7 +207,7 @@ def _table_difference(before: pl.DataFrame, now: pl.DataFrame) -> str:
         values = [sorted(table[name].unique().to_list()) for table in (before, now)]
         if values[0] != values[1]:
             shown = [ranges(column) if name == "seed" else ", ".join(map(_plain, column)) for column in values]
-            texts.append(_difference_text(name if name == "seed" else f"`{name}`", *shown))
+            texts.append(_difference_text("`seeds`" if name == "seed" else f"`{name}`", *shown))
     return "; ".join(texts) or "the same values in other combinations"
 
 

@@ -142,7 +142,7 @@ def open_plan(folder: Path) -> Plan:
     stored = read_config(folder)
     if stored is None or stored.get("kind") != KIND:
         problem = f"there is no training run in {folder}" if folder.exists() else f"{folder} does not exist"
-        raise InvalidInput(f"{problem}: give the folder that `valueshare train` made")
+        raise InvalidInput(f"{problem}: give the folder of a run")
     check_format(folder, stored)  # a run without a format is damaged
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))

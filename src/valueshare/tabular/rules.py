@@ -20,12 +20,12 @@ def check_learners(
     if algorithm not in ALGORITHMS:
         raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
     check_once("k", ks)
-    check_once("step size", step_sizes)
+    check_once("step_size", step_sizes)
     for k in ks:
         condition_number(k)  # refuses an invalid k
     for step_size in step_sizes:
         if not 0.0 < step_size <= 1.0:
-            raise InvalidInput(f"step size {step_size:g}: it lies in (0, 1]")
+            raise InvalidInput(f"`step_size = {step_size:g}`: write a number above 0 and up to 1")
     if steps < 1:
         raise InvalidInput(f"`steps = {steps}`: at least 1 timestep")
     if not 0.0 <= epsilon <= 1.0:
@@ -37,10 +37,10 @@ def check_learners(
 def check_once(name: str, values: Sequence[Any]) -> None:
     """Refuse a list that is empty or holds a value twice."""
     if not values:
-        raise InvalidInput(f"no {name} is given: write at least one")
+        raise InvalidInput(f"no `{name}` is given: write at least one")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise InvalidInput(f"{name} {twice:g} is given twice: write each value once")
+        raise InvalidInput(f"`{name}`: {twice:g} is given twice; write each value once")
 
 
 def check_rows(rows: int, advice: str = "take fewer seeds or step sizes") -> None:

@@ -66,7 +66,7 @@ def sweep(
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
     record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
-    check_once("seed", seed_list)
+    check_once("seeds", seed_list)
     for seed in seed_list:
         if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
             raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
