@@ -3,10 +3,9 @@
 `SerialExecutor` is the plain form: all agents as one batch, one thread, no copies between devices. It trains on a CPU,
 and every faster executor in `execution/` has the same three methods and returns the same numbers.
 
-Steps count from 0, so that replay holds t transitions at step t; docs/settings.md counts from 1.
-The environments run while the agents learn: the
-action of a step is chosen before its update. The target network is copied before the update of the same step, as in
-PFRL and the authors' code: the target network excludes the update of this step.
+Steps count from 0, so that replay holds t transitions at step t; docs/settings.md counts from 1. The environments run
+while the agents learn: the action of a step is chosen before its update. The target network is copied before the update
+of the same step, as in PFRL and the authors' code.
 """
 
 from collections.abc import Callable, Sequence

@@ -28,8 +28,7 @@ class Preset(NamedTuple):
 
 
 def lunarlander_paper() -> Preset:
-    """The paper's LunarLander-v3 study (IB-DQN against k); ten environments per agent share its 100
-    evaluation episodes."""
+    """The paper's LunarLander-v3 study of k; ten environments per agent share its 100 evaluation episodes."""
     return Preset(
         TrainingSettings(
             steps=100_000,
