@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from valueshare.envs import announce_imports
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.devices import checked_device
 from valueshare.population.memory import DoesNotFit
 from valueshare.resources import LaunchPlan, cluster_for, prepare_launch
@@ -41,7 +41,7 @@ def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
             if not other.name.endswith(f"-of-{shard.of}"):
                 raise InvalidInput(
                     f"`shard = {shard}`: {location.parent} holds {other.name}, of another number of "
-                    "shards; write that number, or {OTHER_OUT}"
+                    f"shards; write that number, or {OTHER_OUT}"
                 )
     return location
 
