@@ -45,6 +45,7 @@ class Population:
             steps=1_000_000_000,
             hidden=(120, 84),
             initialization="pytorch",
+            loss="half-squared",  # as the peer's: with a Huber loss it learns much later
             batch_size=peer.BATCH_SIZE,
             replay_capacity=peer.REPLAY_CAPACITY,
             learning_starts=peer.LEARNING_STARTS,

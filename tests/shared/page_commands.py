@@ -99,7 +99,9 @@ MODES = {  # the first that matches
     r"^python benchmarks/integrations": Mode(
         slow="--libraries flax --steps 100 --eval-interval 50 --eval-episodes 1 --seeds 0 1"
     ),
-    r"^python benchmarks/against_peers": Mode(reason="it installs the other libraries from the network"),
+    r"^python benchmarks/(against_peers|whole_command)": Mode(
+        reason="it installs the other libraries from the network"
+    ),
     r"^python examples/": Mode(slow="--steps 200 --eval-interval 100 --eval-episodes 1"),
     # Development
     r"^make ": Mode("--dry-run"),
