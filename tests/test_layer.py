@@ -271,7 +271,7 @@ def test_after_reaches_into_nested_networks() -> None:
 
 def test_after_must_name_a_linear_layer() -> None:
     for wrong in ("body", "", "head.weight"):
-        with pytest.raises(vs.InvalidInput, match=rf"^after = '{wrong}': .* are torso, head$"):
+        with pytest.raises(vs.InvalidInput, match=rf"^`after = '{wrong}'`: .* are torso, head$"):
             append_mean_expansion(Attributes(), 3, after=wrong)
 
 
@@ -285,7 +285,7 @@ def in_order(**layers: nn.Linear) -> nn.Module:
 
 def test_a_hidden_layer_that_was_registered_last_is_refused() -> None:
     network = in_order(out=nn.Linear(16, 4), first=nn.Linear(8, 32), second=nn.Linear(32, 16))
-    message = r"^'second' is the last .* but 'out' .* write after='out'; if not, after='second'$"
+    message = r"^'second' is the last .* but 'out' .* write `after='out'`; if not, `after='second'`$"
     with pytest.raises(vs.InvalidInput, match=message):
         append_mean_expansion(network, 3)
     append_mean_expansion(network, 3, after="out")
@@ -327,7 +327,7 @@ def test_probabilities_are_no_action_values(last: nn.Module) -> None:
 
 
 def test_an_activation_registered_last_is_no_output_where_the_layer_is_named() -> None:
-    with pytest.raises(vs.InvalidInput, match=r"name the output layer with after$"):
+    with pytest.raises(vs.InvalidInput, match=r"name the output layer with `after`$"):
         append_mean_expansion(Squashed(), 3)
     network, x = Squashed(), torch.randn(5, 6)
     before = network(x)

@@ -380,4 +380,4 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4 * 10**9)
     code, _, err = cli(*words)
     assert code == 2
-    assert err.endswith(": 0 would fit; write a smaller --replay-capacity or another --replay-device\n")
+    assert err.endswith(": 0 would fit; write a smaller --replay-capacity, or --replay-device disk\n")

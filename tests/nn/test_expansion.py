@@ -93,7 +93,9 @@ def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:
     """The mean that it scales is the one that is subtracted."""
     net, x = Centred(), torch.randn(5, 6)
     expected, structure = net(x), repr(net)
-    with pytest.raises(vs.InvalidInput, match=r"value stream too \('value', one output\).* write after='advantages'$"):
+    with pytest.raises(
+        vs.InvalidInput, match=r"value stream too \('value', one output\).* write `after='advantages'`$"
+    ):
         append_mean_expansion(net, 2)
     assert repr(net) == structure
     torch.testing.assert_close(append_mean_expansion(net, 2, after="advantages")(x), expected)
@@ -153,7 +155,7 @@ class HiddenRegisteredLast(nn.Module):
 def test_a_hidden_layer_registered_last_is_refused_beside_a_convolution() -> None:
     net, x = HiddenRegisteredLast(), torch.randn(5, 1, 6, 6)
     z = net(x)
-    with pytest.raises(vs.InvalidInput, match=r"^'fc' is the last linear layer .* if 'out' follows it, write after="):
+    with pytest.raises(vs.InvalidInput, match=r"^'fc' is the last linear layer .* if 'out' follows it, write `after="):
         append_mean_expansion(net, 2)
     torch.testing.assert_close(append_mean_expansion(net, 2, after="out")(x), vs.expand(z, 2))
 
@@ -190,7 +192,7 @@ def tied_sequence() -> nn.Sequential:
 def test_a_layer_used_at_two_places_is_expanded_at_the_named_one(make: Callable[[], nn.Module], last: str) -> None:
     net, x = make(), torch.randn(5, 4)
     z, structure = net(x), repr(net)
-    with pytest.raises(vs.InvalidInput, match=rf"^the linear layer '{last}' has another name, '(hidden|0)'.* after$"):
+    with pytest.raises(vs.InvalidInput, match=rf"^the linear layer '{last}' has another name, '(hidden|0)'.* `after`$"):
         append_mean_expansion(net, 2)
     assert repr(net) == structure
     torch.testing.assert_close(append_mean_expansion(net, 2, after=last)(x), vs.expand(z, 2))
@@ -265,10 +267,12 @@ def test_the_number_of_actions_is_checked_where_it_is_given() -> None:
     assert "MeanExpansion(k=4)" in repr(append_mean_expansion(network(), "n", n=4))
     quantiles, x = nn.Sequential(nn.Linear(6, 150)), torch.randn(5, 6)
     with pytest.raises(
-        vs.InvalidInput, match=r"^the linear layer '0' has 150 outputs, and n = 3: .*\[\.\.\., 50, 3\]$"
+        vs.InvalidInput, match=r"^the linear layer '0' has 150 outputs, and `n = 3`: .*\[\.\.\., 50, 3\]$"
     ):
         append_mean_expansion(quantiles, "n", n=3)
-    with pytest.raises(vs.InvalidInput, match=r"^the linear layer '2' has 4 outputs, and n = 3: name the layer of the"):
+    with pytest.raises(
+        vs.InvalidInput, match=r"^the linear layer '2' has 4 outputs, and `n = 3`: name the layer of the"
+    ):
         append_mean_expansion(network(), "n", n=3)
     z = quantiles(x).reshape(5, 50, 3)
     torch.testing.assert_close(MeanExpansion("n", n=3)(z), z @ (torch.eye(3) + torch.ones(3, 3)))  # per quantile

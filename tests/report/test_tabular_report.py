@@ -23,7 +23,7 @@ STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-size", 
 STUDY += ["--seeds", "4", "--steps", "200"]
 
 
-BEYOND = ", the largest k tried: try larger ones"
+BEYOND = ", the largest k tried: larger ones may be better"
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_shards_without_their_studies_are_refused(tmp_path: Path, capsys: pytest
     assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field 'studies')" in line
 
 
-@pytest.mark.parametrize("steps", [10**10, 10**30])
+@pytest.mark.parametrize("steps", [10**10, 10**12])
 def test_norms_that_take_hours_are_not_computed(steps: int, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four records a run fit any number of steps: their norms would be computed by running all of them again."""
     file = study / "config.json"

@@ -174,10 +174,10 @@ def test_workers_and_what_is_no_callback_are_refused(
 ) -> None:
     for wrong, line in (
         ("own_callbacks", "write module:function, like my_module:log"),
-        ("no_such_module:f", "it cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
+        ("no_such_module:f", "cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
         (
             "own_callbacks:zz",
-            "--callback own_callbacks:zz: own_callbacks has no function 'zz': it has log, fail, alone",
+            "the callback own_callbacks:zz: own_callbacks has no function 'zz': it has log, fail, alone",
         ),
         ("own_callbacks:lgo", "own_callbacks has no function 'lgo': did you mean log"),
         ("own_callbacks:number", "is not a function"),

@@ -523,7 +523,7 @@ def test_what_cannot_be_resumed(stopped: Path, cli: Cli) -> None:
     assert sorted(path for path in folder.rglob("*")) == files
 
     (folder / "agents.parquet").write_bytes(b"no table")
-    assert f"{folder / 'agents.parquet'} is damaged" in refused(cli, folder)
+    assert f"{folder / 'agents.parquet'} cannot be read: " in refused(cli, folder)
 
 
 def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli) -> None:

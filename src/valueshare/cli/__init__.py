@@ -28,6 +28,7 @@ from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, f
 from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
+LARGEST_EXPONENT = 10**100  # 1e400 would take memory; what is too large for a setting, it says itself
 RAN_OUT = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -153,6 +154,6 @@ def _as_integer(token: Token) -> Token:
         return token
     with suppress(InvalidOperation, OverflowError):  # Infinity is too large for an integer
         number = Decimal(token.value if factor == 1 else token.value[:-1]) * factor
-        if abs(number) < 2**53 and number == int(number):
+        if abs(number) < LARGEST_EXPONENT and number == int(number):
             return token.evolve(value=str(int(number)))
     raise CoercionError(token=token, target_type=int)

@@ -97,6 +97,8 @@ def reproduce(
         elif running.plan:
             for run in study_runs:
                 print_plan(run.plan, execution)
+                print_line(f"run folder: {run.folder}")
+            print_line(f"settings are shown as options of train; valueshare reproduce {study.name} --help has its own")
         if running.plan:
             return
         code = 0

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import get_args
 
 from valueshare.envs import atari_games
@@ -125,6 +126,11 @@ def _similar_names(env_id: str, without_bins: str, names: Mapping[Backend, list[
 def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
         return f"put its module before its name, like my_package:{env_id}"
-    by_lower = {name.lower(): name for known in names.values() for name in known}
+    newest = {_without_version(name): name for name in sorted(chain.from_iterable(names.values()))}
     none_near = f"no {either(BACKENDS[backend].kind for backend in names)} has a similar name"
-    return suggestion(env_id.lower(), by_lower) or none_near
+    return suggestion(_without_version(env_id), newest) or none_near
+
+
+def _without_version(name: str) -> str:
+    """The name in small letters: equal versions do not make two names similar."""
+    return re.sub(r"-v\d+$", "", name.lower())

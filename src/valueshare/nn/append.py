@@ -54,25 +54,25 @@ def append_mean_expansion(
     elif after in linears:
         following = _next_in_sequence(modules, after)
     else:
-        raise InvalidInput(f"after = {after!r}: the linear layers here are {', '.join(linears)}")
+        raise InvalidInput(f"`after = {after!r}`: the linear layers here are {', '.join(linears)}")
     for other in following:
         if isinstance(other, PROBABILITIES):
             raise InvalidInput(
                 f"{type(other).__name__} follows the linear layer {after!r}, and probabilities are "
-                "not action-values: remove it, or name the output layer with after"
+                "not action-values: remove it, or name the output layer with `after`"
             )
     linear = linears[after]
     if linear.out_features == 1:
         raise InvalidInput(
             f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
-            "the action-values with after"
+            "the action-values with `after`"
         )
     if n is not None and as_count("n", n) != linear.out_features:
         quantiles, rest = divmod(linear.out_features, n)
-        instead = "name the layer of the action-values with after"
+        instead = "name the layer of the action-values with `after`"
         if quantiles and not rest:
             instead = f"put MeanExpansion(k, n={n}) after the reshape to [..., {quantiles}, {n}]"
-        raise InvalidInput(f"the linear layer {after!r} has {linear.out_features} outputs, and n = {n}: {instead}")
+        raise InvalidInput(f"the linear layer {after!r} has {linear.out_features} outputs, and `n = {n}`: {instead}")
     weight = next(linear.parameters())  # `linear.weight` may be computed from others
     layer = MeanExpansion(k, n=linear.out_features, device=weight.device, dtype=weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
@@ -99,19 +99,19 @@ def _last_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Linear]) ->
     if others := _other_places(modules, last):
         raise InvalidInput(
             f"the linear layer {last!r} has another name, {others[0]!r}, and may be used at two places: name the "
-            "one of the action-values with after"
+            "one of the action-values with `after`"
         )
     for other in _registered_after(modules, last):
         if next(other.parameters(recurse=False), None) is not None:
             raise InvalidInput(
                 f"{type(other).__name__} comes after the last linear layer {last!r}: name the layer of the "
-                "action-values with after"
+                "action-values with `after`"
             )
     for other in _next_in_sequence(modules, last):
         if type(other).__module__ == nn.ReLU.__module__ and not isinstance(other, PROBABILITIES):
             raise InvalidInput(
                 f"{type(other).__name__} follows the last linear layer {last!r}, and action-values have no "
-                "activation: remove it, or name the output layer with after"
+                "activation: remove it, or name the output layer with `after`"
             )
     return last
 
@@ -128,7 +128,7 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
     if values and linears[last].out_features > 1:
         raise InvalidInput(
             f"this network has a value stream too ({values[0]!r}, one output), and after centred advantages, as in "
-            f"Dueling DQN, the layer does nothing: if they are not centred, write after={last!r}"
+            f"Dueling DQN, the layer does nothing: if they are not centred, write `after={last!r}`"
         )
 
 
@@ -145,7 +145,7 @@ def _refuse_hidden_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Li
         if linear.in_features == linears[last].out_features and linear.out_features not in inputs:
             raise InvalidInput(
                 f"{last!r} is the last linear layer in the order of registration, but {path!r} takes as many inputs as "
-                f"it has outputs: if {path!r} follows it, write after={path!r}; if not, after={last!r}"
+                f"it has outputs: if {path!r} follows it, write `after={path!r}`; if not, `after={last!r}`"
             )
 
 

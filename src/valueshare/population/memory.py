@@ -37,7 +37,7 @@ USABLE = 0.95  # allocators keep a little more than they hand out
 ADVICE = {
     "network": "smaller layers (`hidden`) or a smaller `batch_size`",
     "quantiles": "fewer `quantiles`, smaller layers (`hidden`) or a smaller `batch_size`",
-    "replay": "a smaller `replay_capacity` or another `replay_device`",
+    "replay": "a smaller `replay_capacity`, or `replay_device = 'disk'`",
     "checkpoint": "smaller layers (`hidden`) or a smaller `checkpoint_interval`",
     "environments": "fewer `eval_envs`",
     "records": "fewer evaluations (a larger `eval_interval`)",

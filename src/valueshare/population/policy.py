@@ -144,7 +144,9 @@ class Policy:
                 program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
             )
         except ModuleNotFoundError as missing:
-            raise InvalidInput(f"ONNX: {first_line(missing)}: {install_command('onnx')}") from missing
+            raise InvalidInput(
+                f"ONNX files need more packages ({first_line(missing)}): {install_command('onnx')}"
+            ) from missing
 
 
 def _as_array(observation: Any) -> NDArray[Any]:

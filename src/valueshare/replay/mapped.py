@@ -26,7 +26,7 @@ def mapped_zeros(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Te
         raise InvalidInput(
             f"{shape[0]:,} agents need {size / 1e9:.1f} GB of disk for replay and "
             f"{free / 1e9:.1f} GB are free in {folder}: {fit:,} would fit; give fewer seeds, a "
-            "smaller `replay_capacity` or another `replay_device`"
+            "smaller `replay_capacity`, or `replay_device = 'cpu'`"
         )
     with tempfile.TemporaryFile(dir=folder) as file:
         # All of it now: a disk that fills up later would end the process with SIGBUS.

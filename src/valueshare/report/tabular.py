@@ -105,7 +105,7 @@ def headlines(result: TabularResult) -> list[str]:
             text = f"mean {measure} at best {_percent(others, best)} over that of k = {reference:g}"
             both = f"{format_number(means[k])} against {format_number(means[reference])}"
             edge = others.height > 1 and others["increase_percent"][best] > 0 and k == max(result.figure["k"])
-            more = ", the largest k tried: try larger ones" if edge else ""
+            more = ", the largest k tried: larger ones may be better" if edge else ""
             lines.append(f"{start}{text} ({both}), with k = {k:g}{more}")
     return lines
 

@@ -75,7 +75,7 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     if not isinstance(callback, str):
         if not callable(callback):
             raise InvalidInput(
-                f"`callback = {callback!r}`: give a function of (records, run), or a name like my_module:log"
+                f"the callback {callback!r} is none: give a function of (records, run), or a name like my_module:log"
             )
         name = getattr(callback, "__qualname__", type(callback).__name__)
         _check_signature(name, callback)
@@ -88,13 +88,13 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
         if isinstance(error, AttributeError) and module in sys.modules:  # one that raises is not kept there
             functions = [found for found, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
             hint = suggestion(name, functions) or f"it has {shorten_list(functions) or 'none'}"
-            raise InvalidInput(f"`callback = {callback!r}`: {module} has no function {name!r}: {hint}") from error
+            raise InvalidInput(f"the callback {callback}: {module} has no function {name!r}: {hint}") from error
         raise InvalidInput(
-            f"`callback = {callback!r}`: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
+            f"the callback {callback} cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
             "module on PYTHONPATH"
         ) from error
     if not callable(function):
-        raise InvalidInput(f"`callback = {callback!r}` is not a function: name a function of (records, run)")
+        raise InvalidInput(f"the callback {callback} is not a function: name a function of (records, run)")
     _check_signature(callback, function)
     return Callback(callback, function, is_stored=True)
 
@@ -120,4 +120,4 @@ def _check_signature(name: str, function: CallbackFunction) -> None:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(f"`callback = {str(name)[:60]!r}`: write module:function, like my_module:log")
+        raise InvalidInput(f"the callback {str(name)[:60]!r} has no module: write module:function, like my_module:log")

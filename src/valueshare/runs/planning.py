@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from numbers import Real
 from pathlib import Path
@@ -24,8 +24,11 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.schema import Backend
+
+_OF_LAUNCHER = {field.name for field in fields(LauncherOptions)}
 
 
 def make_plan(
@@ -43,6 +46,10 @@ def make_plan(
 ) -> Plan:
     """The plan of a run: each environment's preset, overridden by `settings`; k = "n" is its number of actions."""
     for name in settings:
+        if name in _OF_LAUNCHER:
+            raise InvalidInput(
+                f"`{name}` belongs to the launcher: write launcher=valueshare.LauncherOptions({name}=...)"
+            )
         check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
         raise InvalidInput(f"`compile = {compiled!r}`: write True or False, or leave it out")

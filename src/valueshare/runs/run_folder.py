@@ -146,7 +146,11 @@ def open_plan(folder: Path) -> Plan:
     check_format(folder, stored)  # a run without a format is damaged
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
-    except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{folder / AGENTS} is missing: put it back, or train the run again") from error
+    except Unreadable as error:
+        raise InvalidInput(f"{error}; {RESTORE}") from error
+    except (OSError, pl.exceptions.PolarsError) as error:
         raise _damaged_agents(folder, one_line(error)) from error
     try:
         check_table(agents)

@@ -6,6 +6,7 @@ from typing import Any
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.host_memory import check_free_memory
+from valueshare.setting import as_count
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
 ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
@@ -26,8 +27,7 @@ def check_learners(
     for step_size in step_sizes:
         if not 0.0 < step_size <= 1.0:
             raise InvalidInput(f"`step_size = {step_size:g}`: write a number above 0 and up to 1")
-    if steps < 1:
-        raise InvalidInput(f"`steps = {steps}`: at least 1 timestep")
+    as_count("steps", steps)
     if not 0.0 <= epsilon <= 1.0:
         raise InvalidInput(f"`epsilon = {epsilon:g}`: a probability lies in [0, 1]")
     if not 0.0 <= step_size_power <= 1.0:
@@ -37,7 +37,7 @@ def check_learners(
 def check_once(name: str, values: Sequence[Any]) -> None:
     """Refuse a list that is empty or holds a value twice."""
     if not values:
-        raise InvalidInput(f"no `{name}` is given: write at least one")
+        raise InvalidInput(f"`{name}` is empty: write at least one value")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise InvalidInput(f"`{name}`: {twice:g} is given twice; write each value once")

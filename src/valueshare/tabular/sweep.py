@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, resolve_ks
+from valueshare.setting import as_count
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Measurements, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
@@ -56,16 +57,15 @@ def sweep(
     """
     if not isinstance(mdp, FiniteMDP):
         raise InvalidInput(f"{mdp!r} is not a FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
-    if not isinstance(steps, int | np.integer):
-        raise InvalidInput(f"`steps = {steps}`: write a whole number")
+    steps = as_count("steps", steps)
     given = [k] if isinstance(k, str) else np.atleast_1d(np.asarray(k, object)).tolist()
     ks = [float(value) for value in resolve_ks(given, mdp.actions)]
     step_sizes = [float(value) for value in np.atleast_1d(step_size)]
     rows = len(ks) * len(step_sizes) * (1 if record_at is None else len(record_at))
     check_rows(rows * _count(seeds))
-    seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
-    record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
+    seed_list: Sequence[int] = range(as_count("seeds", seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
+    record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     check_once("seeds", seed_list)
     for seed in seed_list:
         if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
