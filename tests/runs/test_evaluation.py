@@ -67,7 +67,7 @@ def test_returns_are_those_of_a_plain_loop_on_the_same_seeds(run: Run) -> None:
 def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -> None:
     (run.folder / "evaluations.parquet").unlink(missing_ok=True)  # type: ignore[union-attr]
     assert run.evaluations.height == 0
-    one = run.evaluate(episodes=4, seeds_from=0, agent=1, progress=False)
+    one = run.evaluate(episodes=4, seeds_from=0, agent=np.int64(1), progress=False)  # type: ignore[arg-type]
     both = run.evaluate(episodes=4, seeds_from=2, agent=[1, 2], progress=False)
     assert run.evaluations.select("agent", "seed").rows() == [
         *((1, seed) for seed in range(6)),
@@ -188,6 +188,10 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
 def test_a_wrong_agent_is_refused_by_the_name_of_the_option(run: Run) -> None:
     with pytest.raises(InvalidInput, match=r"^`agent = '0'`: write a whole number"):
         run.evaluate(agent=["0"], progress=False)  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match=r"^`agent = 'all'`: write a whole number"):
+        run.evaluate(agent="all", progress=False)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"^`agent = 1.5`: write a whole number"):
+        run.evaluate(agent=1.5, progress=False)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"or leave `agent` out for all$"):
         run.evaluate(agent=[], progress=False)
 

@@ -193,7 +193,8 @@ def _play_population(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {as_int("agent", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
+    given = agents if isinstance(agents, Iterable) and not isinstance(agents, str) else [agents]
+    wanted = {as_int("agent", agent) for agent in given}
     if unknown := sorted(wanted - set(plan.agents["agent"])):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
