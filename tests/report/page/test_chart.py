@@ -62,6 +62,8 @@ def test_dragging_zooms_or_pans_and_a_double_click_shows_all(small: Path, visit:
     drag(page, (0.5, 0.25), (0.505, 0.75))  # up and down: the scores
     assert seen.chart(ends)[:2] == whole[:2]
     assert seen.chart(ends)[3] - seen.chart(ends)[2] == pytest.approx((whole[3] - whole[2]) / 2, rel=0.02)
+    page.get_by_role("button", name="Reset zoom").click()
+    assert seen.chart(ends) == pytest.approx(whole)
     drag(page, (0.25, 0.25), (0.5, 0.75))
     page.get_by_role("button", name="Reset zoom").click()
     assert seen.chart(ends) == pytest.approx(whole)
@@ -75,8 +77,10 @@ def test_dragging_zooms_or_pans_and_a_double_click_shows_all(small: Path, visit:
     assert seen.said == []
 
 
-def test_a_finger_zooms_too(small: Path, visit: Visiting) -> None:
-    seen = visit(viewport={"width": 390, "height": 800}, has_touch=True).open(small)
+def test_a_finger_zooms_and_two_pan(small: Path, visit: Visiting) -> None:
+    seen = visit(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True).open(small)
+    assert seen.page.get_by_text("drag with two fingers to pan").is_visible()
+    assert not seen.page.get_by_text("drag with shift").is_visible()
     seen.page.locator("#panel-plot").scroll_into_view_if_needed()
     box = seen.page.locator("#panel-plot .u-over").bounding_box()
     whole = seen.chart("[u.scales.x.min, u.scales.x.max]")
@@ -88,6 +92,12 @@ def test_a_finger_zooms_too(small: Path, visit: Visiting) -> None:
     devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     low, high = seen.chart("[u.scales.x.min, u.scales.x.max]")
     assert whole[0] < low < high < whole[1]
+    for kind, shares in (("touchStart", [0.5]), ("touchStart", [0.5, 0.4]), ("touchMove", [0.6, 0.5])):
+        points = [{"x": box["x"] + x * box["width"], "y": y + 9 * i, "id": i} for i, x in enumerate(shares)]
+        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    tenth = (high - low) / 10
+    assert seen.chart("[u.scales.x.min, u.scales.x.max]") == pytest.approx([low - tenth, high - tenth], rel=0.01)
     assert seen.said == []
 
 

@@ -82,14 +82,26 @@ valueshare.chart = (() => {
     }, stop);
     document.addEventListener("mouseup", () => stop.abort(), stop);
   }
-  /* uPlot listens to the mouse alone: a finger becomes one; one that scrolls the page selects nothing. */
+  /* uPlot listens to the mouse alone: the last finger becomes one, the second with shift, which pans. */
   function touch(u) {
+    let last;
+    const selectNothing = () => u.setSelect({ width: 0, height: 0 }, false);
     for (const [from, to] of [["down", "down"], ["move", "move"], ["up", "up"], ["cancel", "up"]]) {
-      u.over.addEventListener(`pointer${from}`, ({ pointerType, clientX, clientY }) => {
+      u.over.addEventListener(`pointer${from}`, ({ pointerType, pointerId, isPrimary, clientX, clientY }) => {
         if (pointerType === "mouse") return;
-        if (from === "cancel") u.setSelect({ width: 0, height: 0 }, false);
         /* Without a movement, uPlot ignores it. */
-        u.over.dispatchEvent(new MouseEvent(`mouse${to}`, { clientX, clientY, movementX: 1, bubbles: true }));
+        const mouse = (kind) => u.over.dispatchEvent(new MouseEvent(`mouse${kind}`,
+          { clientX, clientY, movementX: 1, bubbles: true, shiftKey: !isPrimary }));
+        if (from === "down") {
+          if (!isPrimary) {  /* what the first one has selected is no zoom */
+            selectNothing();
+            mouse("up");
+          }
+          last = pointerId;
+        }
+        if (pointerId !== last) return;
+        if (from === "cancel") selectNothing();  /* it scrolls the page */
+        mouse(to);
       });
     }
   }
