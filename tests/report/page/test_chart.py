@@ -242,6 +242,28 @@ def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: P
     assert seen.chart("[...u.data[0], u.axes[0].label]") == [0, 10, 20, "timesteps"]
 
 
+def test_the_legend_breaks_no_word_and_rounds_times(tmp_path: Path, visit: Visiting) -> None:
+    """The names are too long for one line; IB-DQN(4) ends after 200 / 3 seconds, DQN after 200."""
+    rows = [
+        {"env": "Here", "algorithm": f"{a} run=batch-16", "k": k, "seed": s, "step": t, "score": 1000.25 * t + s}
+        | {"seconds": 10.0 * t / speed}
+        for a, k, speed in (("ib-dqn", 0.0, 1), ("ib-dqn", 4.0, 3))
+        for s in (0, 1)
+        for t in (0, 10, 20)
+    ]
+    file = tmp_path / "x.html"
+    file.write_text(results_page(Results(pl.DataFrame(rows), (), ()), resamples=50))
+    seen = visit().open(file)
+    seen.page.locator("#panel-clock").check()
+    assert re.search(r" at 1\.11\s", seen.page.inner_text(".readout"))  # minutes
+    words = seen.page.locator(".u-legend .name").evaluate_all(
+        "all => all.map(e => [e.innerText, e.getClientRects().length])"
+    )
+    assert ["IB-DQN(4),", 1] in words
+    assert {count for _, count in words} == {1}
+    assert seen.said == []
+
+
 def test_the_mouse_and_the_arrows_read_values(small: Path, visit: Visiting) -> None:
     seen = visit().open(small)
     page = seen.page
