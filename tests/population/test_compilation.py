@@ -5,14 +5,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from valueshare.errors import InvalidInput
+from valueshare.learning.randomness import integers, stream_keys
 from valueshare.population import loop
 from valueshare.population.agents import agent_table
-from valueshare.population.compilation import _allow_spaces
+from valueshare.population.compilation import _allow_spaces, compiled_if
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.train import train_population
 
@@ -45,6 +47,32 @@ def test_pytorch_is_changed_only_where_a_path_has_a_space(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "prefix", prefix)
     _allow_spaces.__wrapped__()
     assert (cpp_builder.BuildOptionsBase.get_libraries_dirs is before) == (" " not in prefix)
+
+
+def test_random_numbers_are_generated_from_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the nine steps x ^ (x >> n) uses its number twice: inlined, the first one is there 512 times."""
+    from torch._inductor import config
+    from torch._inductor.loop_body import LoopBody
+
+    if not hasattr(config, "realize_cpu_opcount_threshold"):
+        pytest.skip("this version of PyTorch has no threshold for CPUs")
+    sizes = []
+    original = LoopBody.__init__
+
+    def counted(self: LoopBody, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        sizes.append(len(self.root_block.graph.nodes))
+
+    monkeypatch.setattr(LoopBody, "__init__", counted)
+    keys, step, drawn = stream_keys(range(4), "replay"), torch.tensor(3), torch.zeros(4, 8, dtype=torch.int64)
+
+    def draw() -> None:
+        drawn.copy_(integers(keys, step, 8, 100))
+
+    with config.patch(fx_graph_cache=False):
+        compiled_if(True, draw)()
+    assert torch.equal(drawn, integers(keys, step, 8, 100))
+    assert 0 < max(sizes) < 50, sizes
 
 
 @pytest.mark.slow

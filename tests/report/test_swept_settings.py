@@ -10,7 +10,7 @@ from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import compare_all
-from valueshare.report.page.results import results_page, verdict_sentences
+from valueshare.report.page.results import headline_variants, results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
@@ -363,6 +363,19 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
     assert "scores lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
     pages = [results_page(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), resamples=FEW) for seeds in (9, 10)]
     assert [">Findings</caption>" in page for page in pages] == [False, True]
+
+
+@pytest.mark.parametrize("seeds", [2, 10])
+def test_the_curves_shown_first_are_those_of_the_first_sentence(seeds: int) -> None:
+    """The best k > 0 and k = 0, each at its own best step size; comparisons at one step size are not the headline."""
+    data = report_data(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), FEW)
+
+    def first(*asked: str) -> list[str]:
+        return [variant.style.label for variant in headline_variants(data, compare_all(data, asked))]
+
+    assert first() == ["IB-DQN(1) with step size 0.01", "DQN with step size 0.1"]
+    asked = ["IB-DQN(4) with step size 0.1", "DQN with step size 0.001"]
+    assert first(",".join(asked)) == asked
 
 
 def test_the_best_may_have_seeds_of_one_half_alone() -> None:

@@ -17,12 +17,14 @@ from valueshare.report.page.server import server
 STEPS = 30
 
 
-def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
-    """A run folder of two k and two seeds, with the records of some phases of three."""
+def make_run(
+    folder: Path, env: str = "Here", phases: int = 1, ks: tuple[float, ...] = (0.0, 4.0), first_seed: int = 0
+) -> Path:
+    """A run folder of some k with two seeds each, with the records of some phases of three."""
     (folder / "records").mkdir(parents=True)
     agents = [
-        {"agent": 2 * i + seed, "env": env, "algorithm": "ib-dqn", "k": k, "seed": seed}
-        for i, k in enumerate((0.0, 4.0))
+        {"agent": 2 * i + seed, "env": env, "algorithm": "ib-dqn", "k": k, "seed": first_seed + seed}
+        for i, k in enumerate(ks)
         for seed in (0, 1)
     ]
     pl.DataFrame(agents).write_parquet(folder / "agents.parquet")

@@ -17,6 +17,11 @@ from valueshare.files import cache_folder
 
 _TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 
+# Inductor inlines a value of up to 50 operations on a CPU wherever it is used. Random numbers are chains of x ^ (x >> n),
+# which double at every link: kernels of a few operations were generated from 4,683, which took two thirds of the
+# time of compilation. With this limit the kernels are as fast.
+_MAX_INLINED_OPERATIONS = 8
+
 
 def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = True) -> Callable[[], None]:
     """A step compiled as one graph, or as it is.
@@ -27,9 +32,13 @@ def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = T
     """
     if not compiled:
         return function
+    from torch._inductor import config
+
     _allow_spaces()
     options: dict[str, Any] = {} if tuned else dict.fromkeys(_TUNING, False)
     options["guard_filter_fn"] = _no_guards
+    if hasattr(config, "realize_cpu_opcount_threshold"):  # not in PyTorch 2.11
+        options["realize_cpu_opcount_threshold"] = _MAX_INLINED_OPERATIONS
     own = _with_own_code(function)
     step: Callable[[], None] = torch.compile(own, fullgraph=True, dynamic=False, options=options)
     return step

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from valueshare.analysis.learner_names import LearnerName, rename_learners
 from valueshare.analysis.run_values import at_shared_steps, run_auc, with_divergence
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS
+from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS, VARIANT
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
 from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
-from valueshare.report.figures.series import game
+from valueshare.report.figures.series import Variant, game
 from valueshare.text import plain_numbers, pluralize
 
 MAX_MAPS = 12  # in one figure
@@ -148,3 +148,20 @@ def find_tuned(data: ReportData) -> list[HeldOutChoice]:
         pair = tuned_pair(grid.runs, second, resamples=data.resamples) if first == "k" else None
         choices.append(HeldOutChoice(grid, tuned_scores(grid.runs, first, second, resamples=data.resamples), pair))
     return choices
+
+
+def tuned_variants(data: ReportData) -> list[Variant]:
+    """Of the first grid: the best value of the first setting and the smallest, each at its best second setting."""
+    if not (choices := find_tuned(data)):
+        return []
+    grid, table = choices[0].grid, choices[0].table.drop_nulls("best")
+    best = table[1:].sort("mean_at_best", descending=True, maintain_order=True)[:1]
+    rows = _with_base(data).filter(pl.col("env") == grid.env, pl.col("base").is_in(grid.algorithms))
+    shown = list[Variant]()
+    for row in pl.concat([best, table[:1]]).to_dicts():
+        values = row[grid.settings[0]], row["best"]
+        columns = ("k_number" if name == "k" else name for name in grid.settings)
+        at = (pl.col(column).cast(pl.Float64) == value for column, value in zip(columns, values, strict=True))
+        key = rows.filter(*at).select(VARIANT).row(0)
+        shown += [variant for variant in data.variants if (variant.algorithm, variant.k) == key]
+    return shown

@@ -19,7 +19,7 @@ from valueshare.report.figures.series import Variant, find_variants, game, with_
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 MISSING = "–"
-FINAL = f"Final score: the {FINAL_SCORE}. `valueshare train` ends with the {LAST_SCORE} alone."
+FINAL = f"Final score: the {FINAL_SCORE}. The command train ends with the {LAST_SCORE} alone."
 BOLD = "Bold: the highest, quantile networks among themselves."
 
 

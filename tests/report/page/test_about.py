@@ -1,6 +1,7 @@
 """The title, the subtitle, and short names of folders."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -18,6 +19,20 @@ def test_the_title_and_lead_count_what_there_is() -> None:
     assert subtitle(found) == (
         "4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations."
     )
+
+
+def test_settings_and_runs_are_no_algorithms() -> None:
+    """DQN and IB-DQN(4), both with two step sizes, or in two runs."""
+
+    def named(detail: str) -> dict[tuple[str, str, float, int], Sequence[float | None]]:
+        return {(env, f"ib-dqn {detail}", k, seed): scores for (env, _, k, seed), scores in TWO.items()}
+
+    swept = data_of(named("step_size=0.1") | named("step_size=0.2"))
+    assert title(swept) == "Here: IB-DQN"
+    assert "1 environment, 2 values of k, 4 combinations of settings, 2 seeds each" in subtitle(swept)
+    apart = replace(data_of(named("run=a") | named("run=b")), runs=("a", "b"), runs_apart=True)
+    assert title(apart) == "Here: IB-DQN"
+    assert "1 environment, 2 values of k, 2 runs, 2 seeds each" in subtitle(apart)
 
 
 def test_notes_have_the_short_names_of_places() -> None:

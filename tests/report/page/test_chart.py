@@ -62,6 +62,8 @@ def test_dragging_zooms_or_pans_and_a_double_click_shows_all(small: Path, visit:
     drag(page, (0.5, 0.25), (0.505, 0.75))  # up and down: the scores
     assert seen.chart(ends)[:2] == whole[:2]
     assert seen.chart(ends)[3] - seen.chart(ends)[2] == pytest.approx((whole[3] - whole[2]) / 2, rel=0.02)
+    page.get_by_role("button", name="Reset zoom").click()
+    assert seen.chart(ends) == pytest.approx(whole)
     drag(page, (0.25, 0.25), (0.5, 0.75))
     page.get_by_role("button", name="Reset zoom").click()
     assert seen.chart(ends) == pytest.approx(whole)
@@ -75,8 +77,10 @@ def test_dragging_zooms_or_pans_and_a_double_click_shows_all(small: Path, visit:
     assert seen.said == []
 
 
-def test_a_finger_zooms_too(small: Path, visit: Visiting) -> None:
-    seen = visit(viewport={"width": 390, "height": 800}, has_touch=True).open(small)
+def test_a_finger_zooms_and_two_pan(small: Path, visit: Visiting) -> None:
+    seen = visit(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True).open(small)
+    assert seen.page.get_by_text("drag with two fingers to pan").is_visible()
+    assert not seen.page.get_by_text("drag with shift").is_visible()
     seen.page.locator("#panel-plot").scroll_into_view_if_needed()
     box = seen.page.locator("#panel-plot .u-over").bounding_box()
     whole = seen.chart("[u.scales.x.min, u.scales.x.max]")
@@ -88,6 +92,12 @@ def test_a_finger_zooms_too(small: Path, visit: Visiting) -> None:
     devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     low, high = seen.chart("[u.scales.x.min, u.scales.x.max]")
     assert whole[0] < low < high < whole[1]
+    for kind, shares in (("touchStart", [0.5]), ("touchStart", [0.5, 0.4]), ("touchMove", [0.6, 0.5])):
+        points = [{"x": box["x"] + x * box["width"], "y": y + 9 * i, "id": i} for i, x in enumerate(shares)]
+        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    tenth = (high - low) / 10
+    assert seen.chart("[u.scales.x.min, u.scales.x.max]") == pytest.approx([low - tenth, high - tenth], rel=0.01)
     assert seen.said == []
 
 
@@ -230,6 +240,28 @@ def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: P
     seen.page.reload()  # with the wall clock in the address
     assert not seen.page.locator("#panel-clock").is_visible()
     assert seen.chart("[...u.data[0], u.axes[0].label]") == [0, 10, 20, "timesteps"]
+
+
+def test_the_legend_breaks_no_word_and_rounds_times(tmp_path: Path, visit: Visiting) -> None:
+    """The names are too long for one line; IB-DQN(4) ends after 200 / 3 seconds, DQN after 200."""
+    rows = [
+        {"env": "Here", "algorithm": f"{a} run=batch-16", "k": k, "seed": s, "step": t, "score": 1000.25 * t + s}
+        | {"seconds": 10.0 * t / speed}
+        for a, k, speed in (("ib-dqn", 0.0, 1), ("ib-dqn", 4.0, 3))
+        for s in (0, 1)
+        for t in (0, 10, 20)
+    ]
+    file = tmp_path / "x.html"
+    file.write_text(results_page(Results(pl.DataFrame(rows), (), ()), resamples=50))
+    seen = visit().open(file)
+    seen.page.locator("#panel-clock").check()
+    assert re.search(r" at 1\.11\s", seen.page.inner_text(".readout"))  # minutes
+    words = seen.page.locator(".u-legend .name").evaluate_all(
+        "all => all.map(e => [e.innerText, e.getClientRects().length])"
+    )
+    assert ["IB-DQN(4),", 1] in words
+    assert {count for _, count in words} == {1}
+    assert seen.said == []
 
 
 def test_the_mouse_and_the_arrows_read_values(small: Path, visit: Visiting) -> None:

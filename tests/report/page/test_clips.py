@@ -127,6 +127,26 @@ def test_agents_of_the_second_run_have_its_own_numbers(tmp_path: Path, run: Path
 
 
 @pytest.mark.usefixtures("all_records")
+def test_the_newest_agents_play_where_those_of_the_headline_have_ended(
+    tmp_path: Path, run: Path, renderer: type[Renderer]
+) -> None:
+    """The headline is IB-DQN(4) against DQN; then DQN alone goes on, with seeds 4 and 5 in a run of its own."""
+    other = make_run(tmp_path / "other", phases=0, ks=(0.0,), first_seed=4)
+    rendered = Clips()
+    follower = PageUpdater([tmp_path], resamples=50, clips=rendered)
+    for _ in range(2):
+        follower.refresh()
+        follower.show_clip()
+        rows = [{"agent": agent, "step": 10, "score": 1.0 + agent} for agent in range(2)]
+        pl.DataFrame(rows).write_parquet(other / "records" / "p-0.parquet")
+    follower.show_clip()
+    assert [(one["folder"], one["agent"]) for one in renderer.requests] == [(str(run), 3), (str(other), 1)]
+    assert follower.view.clip is not None
+    assert follower.view.clip.text == "DQN on Here, agent 1: score 2 at step 10"
+    rendered.close()
+
+
+@pytest.mark.usefixtures("all_records")
 def test_a_clip_that_cannot_be_made_is_one_line(
     tmp_path: Path, run: Path, follower: PageUpdater, renderer: type[Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

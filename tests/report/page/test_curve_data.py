@@ -74,6 +74,9 @@ def test_the_headlines_curves_are_on_at_first() -> None:
 def test_k_0_is_called_by_its_name() -> None:
     zero = {(env, "ib-dqn", k, seed): own for (env, _, k, seed), own in TWO.items()}
     assert [v["chip"] for v in curve_data(data_of(zero))[0]["variants"]] == ["DQN", "k = 4"]
+    actions = {("Breakout-MinAtar", "ib-dqn", k, 0): [1.0, 2.0] for k in (0.0, 1.0, 6.0)}
+    variants = curve_data(data_of(actions))[0]["variants"]
+    assert [(v["label"], v["chip"]) for v in variants][1:] == [("IB-DQN(1)", "k = 1"), ("IB-DQN(n)", "k = n")]
 
 
 def test_the_clock_is_the_mean_of_the_runs_that_have_one() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.algorithm_info import algorithm_label
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.learner_names import LearnerName
@@ -32,7 +33,7 @@ def title(data: ReportData) -> str:
     kind = "Atari games" if data.atari else "MinAtar games" if data.minatar else "environments"
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} {kind}"
     learners = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    learners = learners if len(names) <= 3 else f"{len(data.variants)} algorithms"
+    learners = learners if len(names) <= 3 else f"{len(_learners(data))} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
     return f"{where}: {learners}{swept}"
 
@@ -42,9 +43,16 @@ def subtitle(data: ReportData) -> str:
     table = data.main
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
-    is_sweep = len(_algorithms(data)) == 1 and len(data.variants) > 1
-    learners = f"{len(data.variants)} values of k" if is_sweep else pluralize(len(data.variants), "algorithm")
-    parts = [pluralize(len(data.envs), "environment"), learners, seed_count(table)]
+    learners = len(_learners(data))
+    is_sweep = len(_algorithms(data)) == 1 and learners > 1
+    is_swept = any(v.name.settings for v in data.variants)
+    parts = [
+        pluralize(len(data.envs), "environment"),
+        f"{learners} values of k" if is_sweep else pluralize(learners, "algorithm"),
+        *([pluralize(len(data.runs), "run")] if data.runs_apart else []),
+        *([f"{len(data.variants)} combinations of settings"] if is_swept else []),
+        seed_count(table),
+    ]
     return (
         f"{pluralize(runs, 'agent')}: {', '.join(parts)} each; "
         f"up to {format_steps(int(table['step'].to_numpy().max()))} timesteps, {pluralize(max(points), 'evaluation')}."
@@ -168,5 +176,10 @@ def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict
     return list(equal.values())
 
 
+def _learners(data: ReportData) -> set[tuple[str, float]]:
+    """Algorithms with their k, whatever other settings and runs they have."""
+    return {(variant.name.algorithm, variant.k) for variant in data.variants}
+
+
 def _algorithms(data: ReportData) -> list[str]:
-    return list(dict.fromkeys(v.name.label(None) for v in data.variants))
+    return list(dict.fromkeys(algorithm_label(v.name.algorithm, None) for v in data.variants))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.analysis.run_values import by_last_score, without_diverged
+from valueshare.analysis.tidy import VARIANT
 from valueshare.children import Child
 from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
@@ -22,6 +23,7 @@ from valueshare.text import format_number
 
 RENDERER = "valueshare.video.clip"
 NEEDED = ("torch", "av")
+GROUP = ["source", "env", *VARIANT]
 MAX_SECONDS = 300.0  # until a process that renders is ended
 
 
@@ -51,7 +53,7 @@ class Clips:
         self._replace_paths = replace_paths
         self._stack = ExitStack()
         self._file = self._stack.enter_context(temporary_folder()) / "clip.mp4"
-        self._rows: dict[str, int] = {}  # evaluations by environment, when the last agent was chosen
+        self._counts: pl.DataFrame | None = None  # evaluations by GROUP, when the last agent was chosen
         self._wanted: Best | None = None
         self._last: Best | None = None  # that was rendered, or is being
         self._child: Child | None = None
@@ -60,22 +62,33 @@ class Clips:
     def request(self, data: ReportData, variant: Variant) -> None:
         """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations.
 
-        Agents that diverged are left out, as by `Run.best`.
+        Without new evaluations of the variant, it is the best of those that have some. Agents that diverged are left
+        out, as by `Run.best`.
         """
         runs = [s.path for s in data.results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
         if not runs:
             return
-        rows = without_diverged(variant.rows(data.main).filter(pl.col("source").is_in(runs))).drop_nulls("score")
-        if rows.is_empty():
+        rows = without_diverged(data.main.filter(pl.col("source").is_in(runs))).drop_nulls("score")
+        counts = rows.group_by(GROUP, maintain_order=True).agg(count=pl.len().cast(pl.Int64))
+        before = counts.clear() if self._counts is None else self._counts
+        grown = counts.join(before, on=GROUP, how="left", suffix="_before", maintain_order="left").with_columns(
+            new=pl.col("count") - pl.col("count_before").fill_null(0)
+        )
+        newest = grown.filter(pl.col("new") > 0)
+        if newest.is_empty():
             return
-        counts = dict(rows["env"].value_counts(sort=True).iter_rows())
-        env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))
-        self._rows = counts
-        best = by_last_score(rows.filter(env=env)).row(0, named=True)
+        self._counts = counts
+        of_variant = variant.rows(newest)
+        newest = newest if of_variant.is_empty() else of_variant
+        sums = newest.group_by("env", maintain_order=True).agg(pl.col("new").sum())
+        env = sums.sort("new", descending=True, maintain_order=True)["env"][0]
+        best = by_last_score(rows.join(newest.filter(env=env), on=GROUP, how="semi")).row(0, named=True)
         first = next(first for source, first in numbered_sources(data.results) if source.path == best["source"])
         agent = best["agent"] - first
         scored = f"score {format_number(best['score'])} at step {best['step']:,}"
-        candidate = Best(best["source"], agent, env, f"{variant.style.label} on {game(env)}, agent {agent}: {scored}")
+        key = best["algorithm"], best["k"]
+        label = next(v.style.label for v in data.variants if (v.algorithm, v.k) == key)
+        candidate = Best(best["source"], agent, env, f"{label} on {game(env)}, agent {agent}: {scored}")
         if reason := self._why_not(candidate):
             self.now = Clip(f"No clip: {reason}")
         elif candidate != self._last:

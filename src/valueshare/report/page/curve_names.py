@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.algorithm_info import algorithm_label, k_text
+from valueshare.algorithm_info import K_IS_N, algorithm_label, k_text
 from valueshare.analysis.learner_names import RUN, LearnerName, rename_learners
 from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
@@ -75,7 +75,9 @@ def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Vari
         {
             **_line(variant.style),
             "group": variant.name.label(None),
-            "chip": f"k = {k_text(variant.k)}" if variant.k else algorithm_label(variant.name.algorithm),
+            "chip": f"k = {k_text(K_IS_N if variant.k == data.n else variant.k)}"
+            if variant.k
+            else algorithm_label(variant.name.algorithm),
             "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),
         }
         for variant in variants

@@ -21,7 +21,7 @@ from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
-from valueshare.report.page.results import Live, data_page, headline, waiting_page
+from valueshare.report.page.results import Live, data_page, headline_variants, waiting_page
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -105,8 +105,7 @@ class PageUpdater:
         text = live_page(data, verdict, Live(version, _message(self.paths, done), done))
         self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:
-            first = headline(verdict)
-            self.clips.request(data, data.variants[0] if first is None else first.x)
+            self.clips.request(data, [*headline_variants(data, verdict), *data.variants][0])
 
     def show_clip(self) -> None:
         """Show the newest clip that is ready, if there are any."""

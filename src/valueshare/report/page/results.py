@@ -10,6 +10,7 @@ from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, report_data
+from valueshare.report.figures.series import Variant
 from valueshare.report.findings import READING, Comparison, Verdict, compare_all, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
@@ -18,7 +19,7 @@ from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables
 from valueshare.report.page.videos import find_videos
-from valueshare.report.swept_settings import HeldOutChoice, find_tuned
+from valueshare.report.swept_settings import HeldOutChoice, find_tuned, tuned_variants
 from valueshare.report.tuned_text import has_few_seeds
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
@@ -57,7 +58,7 @@ def data_page(
     """The page of a report's data, with more `notes`; with `live` it asks its server for updates."""
     results, chosen = data.results, find_tuned(data)
     compared, first = verdict.comparisons, headline(verdict)
-    curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
+    curves, curve_notes = curve_data(data, headline_variants(data, verdict))
     videos, video_notes = find_videos(data)
     note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
     note_groups += [
@@ -121,6 +122,14 @@ def headline(verdict: Verdict) -> Comparison | None:
         (comparison for comparison in compared if sentence_with_numbers(comparison) in sentences[0]),
         compared[0] if compared else None,
     )
+
+
+def headline_variants(data: ReportData, verdict: Verdict) -> list[Variant]:
+    """The algorithm of the first sentence and what it is compared with: their curves are shown first."""
+    if not verdict.requested and (tuned := tuned_variants(data)):
+        return tuned
+    first = headline(verdict)
+    return [] if first is None else [first.x, first.y]
 
 
 def waiting_page(title: str, subtitle: str, live: Live) -> str:

@@ -47,15 +47,17 @@ valueshare.chart = (() => {
   });
   function seriesOf(curve, bands) {
     const { variant, count } = curve, ink = colour(variant.colour);
-    const label = element("span", "", { class: variant.label.length < 16 ? "name" : "" });
-    label.append(swatch(variant), variant.label, element("small", count));
+    const words = variant.label.split(" ").map((word) => element("span", word, { class: word.length < 16 ? "name" : "" }));
+    const label = element("span");
+    words[0].prepend(swatch(variant));
+    label.append(...words.flatMap((word, i) => (i ? [" ", word] : [word])), element("small", count));
     const aside = { class: "aside", points: { show: false }, values: () => BLANK };
     const values = (u, index, at) => {
       const means = u.data[index] || [];
       const i = at ?? means.findLastIndex((value) => value != null), early = at === null && i < means.length - 1;
       const text = (from) => (u.data[from][i] == null ? "–" : minus(exact(u.data[from][i])));
       if (means[i] == null) return { mean: "–", "95 % interval": "" };
-      return { mean: text(index) + (early ? ` at ${short(u.data[0][i])}` : ""),
+      return { mean: text(index) + (early ? ` at ${short(Number(u.data[0][i].toPrecision(3)))}` : ""),
         "95 % interval": u.data[index - 2][i] == null ? "" : `[${text(index - 2)}, ${text(index - 1)}]` };
     };
     /* As in the figures: a line and its band connect the curve's own values, over steps that have none. */
@@ -82,14 +84,26 @@ valueshare.chart = (() => {
     }, stop);
     document.addEventListener("mouseup", () => stop.abort(), stop);
   }
-  /* uPlot listens to the mouse alone: a finger becomes one; one that scrolls the page selects nothing. */
+  /* uPlot listens to the mouse alone: the last finger becomes one, the second with shift, which pans. */
   function touch(u) {
+    let last;
+    const selectNothing = () => u.setSelect({ width: 0, height: 0 }, false);
     for (const [from, to] of [["down", "down"], ["move", "move"], ["up", "up"], ["cancel", "up"]]) {
-      u.over.addEventListener(`pointer${from}`, ({ pointerType, clientX, clientY }) => {
+      u.over.addEventListener(`pointer${from}`, ({ pointerType, pointerId, isPrimary, clientX, clientY }) => {
         if (pointerType === "mouse") return;
-        if (from === "cancel") u.setSelect({ width: 0, height: 0 }, false);
         /* Without a movement, uPlot ignores it. */
-        u.over.dispatchEvent(new MouseEvent(`mouse${to}`, { clientX, clientY, movementX: 1, bubbles: true }));
+        const mouse = (kind) => u.over.dispatchEvent(new MouseEvent(`mouse${kind}`,
+          { clientX, clientY, movementX: 1, bubbles: true, shiftKey: !isPrimary }));
+        if (from === "down") {
+          if (!isPrimary) {  /* what the first one has selected is no zoom */
+            selectNothing();
+            mouse("up");
+          }
+          last = pointerId;
+        }
+        if (pointerId !== last) return;
+        if (from === "cancel") selectNothing();  /* it scrolls the page */
+        mouse(to);
       });
     }
   }

@@ -166,7 +166,6 @@
   }
   function onZoom({ min, max }, xs) {
     const next = min > xs[0] || max < xs[xs.length - 1] ? [min, max] : null;
-    part("reset").hidden = !next;
     if (String(next) === String(state.zoom)) return;
     state.zoom = next;
     clearTimeout(writing);
