@@ -17,9 +17,9 @@ from valueshare.files import cache_folder
 
 _TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 
-# Inductor inlines a value of up to 50 operations on a CPU wherever it is used. Random numbers are chains of x ^ (x >> n),
-# which double at every link: kernels of a few operations were generated from 4,683, which took two thirds of the
-# time of compilation. With this limit the kernels are as fast.
+# Inductor inlines a value of up to 50 operations on a CPU wherever it is used. Random numbers are chains of
+# x ^ (x >> n), which double at every link: kernels of a few operations were generated from 4,683, which took two
+# thirds of the time of compilation. With this limit the kernels are as fast.
 _MAX_INLINED_OPERATIONS = 8
 
 
