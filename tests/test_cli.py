@@ -269,9 +269,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --loss l3", r"--loss: invalid value 'l3': write one of half-squared, huber"),
         ("reproduce gridworld --scale big", r"'big'.*paper.*smoke"),
         ("tabular --nonsense 3", r"--nonsense"),
-        ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
-        ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
-        ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --env Nonsense-v1", r"no environment 'Nonsense-v1'.*FrozenLake-v1"),
+        ("tabular --env Taxi-v3", r"no environment 'Taxi-v3': did you mean Taxi-v4\?"),
+        ("tabular --algorithm dqn", r"no tabular algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --algorithm q-lerning", r"no tabular algorithm 'q-lerning': did you mean q-learning\?"),
         ("tabular --k nan", r"--k nan: .*finite number >= 0"),
         ("tabular --step-size 0", r"--step-size 0: write a number above 0"),
         ("tabular --step-size -1", r"--step-size -1: write a number above 0"),
@@ -545,7 +546,7 @@ gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
 
 def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "tables.py").write_text(TABLE)
-    assert "unknown environment" in refused(  # of the current folder: no module is imported there
+    assert "there is no module 'tables'" in refused(  # of the current folder: no module is imported there
         "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
     )
     monkeypatch.chdir(tmp_path)

@@ -91,7 +91,7 @@ def test_a_game_finds_its_preset_by_any_name() -> None:
     assert preset_for("CartPole-v1", ["dqn", "iqn"]).settings.atari_protocol is None
     with pytest.raises(InvalidInput, match="dqn, iqn have different settings"):
         preset_for("Pong", ["dqn", "iqn"])
-    with pytest.raises(InvalidInput, match="no algorithm is given: write at least one name"):
+    with pytest.raises(InvalidInput, match="no `algorithm` is given: write at least one name"):
         preset_for("Pong", [])
     plan = make_plan("Pong", "ib-dqn", k=18, seeds=2)
     assert plan.settings == {"ALE/Pong-v5": atari().settings}
