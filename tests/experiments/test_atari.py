@@ -331,7 +331,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--env", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
         (["--atari-protocol", "nature"], "there is no Atari protocol 'nature'"),
         (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
-        (["--algorithm", "dqm"], "write one of dqn"),
+        (["--algorithm", "ddqn"], "there is no algorithm 'ddqn': it is called double-dqn here"),
         (["--algorithm", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
         (["--k", "0", "18"], "--k 0: ib-dqn with it is dqn, which the study has already"),
         (["--groups", "-1"], "--groups -1: write at least 1"),
