@@ -65,6 +65,7 @@ NOTES = {  # what else to know of another name that is ours; `name` and `name = 
 }
 _ONE_STEP = "n-step returns are not supported; all targets are one-step"
 INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
+    "callback": "write `callbacks`, a list of functions of (records, run)",
     "n_actions": "the number of actions is that of the environment",
     "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
     "n_envs": "every agent trains in one environment, and `seeds` is the number of agents",
