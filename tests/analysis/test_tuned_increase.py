@@ -216,6 +216,15 @@ def test_each_half_is_scored_at_the_choice_of_the_other() -> None:
     assert table["best_step_size"].to_list() == [0.1, 0.2]  # of the first half
 
 
+def test_a_held_out_increase_has_a_wider_interval() -> None:
+    """Means of 3, 3, 9, 9 against 2: 200 % more, resampled from 50 % to 350 %, and sqrt(1.36) times as far held out."""
+    scores: Scores = {(0.0, 0.1): [2, 2, 2, 2], (4.0, 0.1): [9, 9, 3, 3], (4.0, 0.2): [0, 0, 1, 1]}
+    for held_out, reach in ((False, 150.0), (True, 150 * 1.36**0.5)):
+        own = row(tuned_increase(runs(scores), held_out=held_out), 4.0)
+        bounds = [own[name] for name in ("ci95_low", "increase_percent", "ci95_high")]
+        assert bounds == pytest.approx([200 - reach, 200, 200 + reach])
+
+
 def test_choosing_on_the_scored_seeds_flatters() -> None:
     """Pure noise at 40 step sizes: the best of them looks better than the 100 it is."""
     rng = np.random.default_rng(7)

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from page_snippets import ROOT
 
 RESULTS = ROOT / "docs" / "reproduction"
@@ -166,3 +167,61 @@ def test_k_against_zero_at_each_step_size() -> None:
         for name, cell in zip(names, shown, strict=True):
             k = float(name.split()[2])
             assert_shows(cell, mean(k, step_size) - mean(0.0, step_size), (step_size, name))
+
+
+# --------------------------------------------------------------------------- step sizes chosen on half of the seeds
+
+Floats = NDArray[np.float64]
+
+
+def held_out(runs: pl.DataFrame) -> tuple[list[float], Floats]:
+    """The step sizes that the halves of the seeds chose, and the scores of each half at the choice of the other."""
+    cells = runs.sort("step_size", "seed").partition_by("step_size", as_dict=True)
+    scores = {size: cell["score"].to_numpy() for (size,), cell in cells.items()}
+    half = len(next(iter(scores.values()))) // 2
+    first = max(scores, key=lambda size: scores[size][:half].mean())
+    second = max(scores, key=lambda size: scores[size][half:].mean())
+    return [first, second], np.concatenate([scores[first][half:], scores[second][:half]])
+
+
+def assert_shows_interval(cell: str, scores: Floats, reference: Floats | None = None) -> None:
+    """A cell like **+77** [31, 123]: a mean or a difference of two, and a bootstrap interval, 1.17 times as wide.
+
+    It is bold where it is a difference and its interval excludes 0. Bounds differ by Monte-Carlo error.
+    """
+    rng, n = np.random.default_rng(0), len(scores)
+    mean, drawn = scores.mean(), scores[rng.integers(n, size=(20_000, n))].mean(axis=1)
+    if reference is not None:
+        mean, drawn = mean - reference.mean(), drawn - reference[rng.integers(n, size=(20_000, n))].mean(axis=1)
+    low, high = mean + 1.36**0.5 * (np.percentile(drawn, (2.5, 97.5)) - mean)
+    assert_shows(cell, mean, cell)
+    bounds = [float(number) for number in NUMBER.findall(cell)[1:]]
+    digits = max(len(number.partition(".")[2]) for number in NUMBER.findall(cell))
+    assert bounds == pytest.approx([low, high], abs=0.03 * (high - low) + 0.5 * 10**-digits), cell
+    assert cell.startswith("**") == (reference is not None and bounds[0] * bounds[1] > 0), cell
+
+
+def test_each_k_at_its_own_step_size() -> None:
+    rows = table("step-size", "k")[1]
+    runs = scores("step-size").group_by("k", "step_size", "seed").agg(pl.col("score").mean())
+    found = {k: held_out(of_k) for (k,), of_k in runs.partition_by("k", as_dict=True).items()}
+    assert len(rows) == len(found) == 9
+    for k, step_sizes, auc, difference in rows:
+        chosen, values = found[float(k.split()[0])]
+        assert sorted(map(float, step_sizes.split(" and "))) == pytest.approx(sorted(set(chosen))), k
+        assert_shows_interval(auc, values)
+        if float(k.split()[0]):
+            assert_shows_interval(difference, values, found[0.0][1])
+
+
+def test_learners_with_more_actions() -> None:
+    (_, _, *names), rows = table("large-action-sets", "n", 1)
+    runs = scores("lunarlander-actions").group_by("env", "algorithm", "k", "step_size", "seed").agg(pl.mean("score"))
+    bins = {9: "3x3", 49: "7x7", 225: "15x15"}
+    for n, dqn, *differences in rows:
+        of_n = runs.filter(pl.col("env").str.ends_with(f"-bins{bins[int(n)]}"))
+        reference = held_out(of_n.filter(algorithm_and_k("DQN")))[1]
+        assert_shows_interval(dqn, reference)
+        for name, cell in zip(names, differences, strict=True):
+            learner = name.removesuffix(" minus DQN").replace("(n)", f"({n})")
+            assert_shows_interval(cell, held_out(of_n.filter(algorithm_and_k(learner)))[1], reference)

@@ -4,7 +4,8 @@ The learners are the values of one column, `group`, like k; `setting` is the col
 like the step size. A setting at which any run diverged or has no score is not a candidate.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from valueshare.analysis.tidy import CI95, require
 
 Floats = NDArray[np.float64]
 INCREASE_RESAMPLES = 10_000
+WIDENING = math.sqrt(1.36)  # see `_interval`
 CHOICES = ("best", "first_half_choice", "second_half_choice")
 MEAN = ("mean", *CI95)
 DIFFERENCE = ("difference", "difference_low", "difference_high")
@@ -42,13 +44,15 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
     (`best_step_size` is that of the first half). A k without candidates has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means resampled, because the runs
-    of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.
+    of different k share no random numbers. With `held_out` it is widened, as that of `tuned_scores`. Where a resampled
+    m_0 can be 0 there is no interval.
     """
     rows = []
     for (regime,), of_regime in runs.partition_by("step", as_dict=True).items():
         halved = _in_halves(of_regime)
         choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(of_regime, "k", "step_size")
         best = dict((choices.filter(~pl.col("lower")) if held_out else choices).select("k", "step_size").iter_rows())
+        crossed = _with_a_choice(halved, "k", "step_size") if held_out else ()
         scores = _scores_at(halved, choices, "k")
         failed = _failed_settings(of_regime, "k", "step_size")
         smallest = min(failed)
@@ -58,7 +62,7 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
             if k in scores:
                 row["mean_score"] = float(scores[k].mean())
                 if smallest in scores:
-                    row |= _increase(scores, drawn, k, smallest)
+                    row |= _increase(scores, drawn, k, smallest, crossed)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
     columns |= dict.fromkeys((*CI95, "best_step_size", "mean_score"), pl.Float64)
@@ -83,14 +87,16 @@ def tuned_scores(
     - `failed`: the number of settings at which a run, of either half, diverged or has no score.
 
     A group without candidates has nulls. A group without a setting that has runs in both halves has nulls but for
-    `best` and `mean_at_best`. Intervals are 95 % percentile bootstraps over seeds, independent for each group. They are
-    given the choices: that other seeds might have chosen otherwise is not in them.
+    `best` and `mean_at_best`. Intervals are 95 % percentile bootstraps over seeds, independent for each group, and
+    wider by a factor of 1.17 where a group, or one of two that are compared, had several settings to choose from. They
+    are given the choices: that other seeds might have chosen better or worse settings is not in them.
     """
     require(runs, group, setting, "seed", "diverged", "score")
     halved = _in_halves(runs)
     best, choices = best_settings(runs, group, setting), held_out_choices(halved, group, setting)
     failed = _failed_settings(runs, group, setting)
     smallest = min(failed)
+    crossed = _with_a_choice(halved, group, setting)
     scores = _scores_at(halved, choices, group)
     at_reference = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
     on_all = {value: float(group_scores.mean()) for value, group_scores in _scores_at(runs, best, group).items()}
@@ -101,11 +107,13 @@ def tuned_scores(
         row: dict[str, float | None] = {group: value, "failed": count, "runs": 0, "mean_at_best": on_all.get(value)}
         group_scores = scores.get(value)
         if group_scores is not None:
-            row |= {"runs": len(group_scores)} | _interval(MEAN, float(group_scores.mean()), drawn[value])
+            mean = float(group_scores.mean())
+            row |= {"runs": len(group_scores)} | _interval(MEAN, mean, drawn[value], crossed=value in crossed)
             for names, other in ((DIFFERENCE, smallest), (FROM_BEST, top)):
                 if other in scores:
                     of_both = drawn[value] - drawn[other] if value != other else np.zeros(1)
-                    row |= _interval(names, float(group_scores.mean() - scores[other].mean()), of_both)
+                    either = value in crossed or other in crossed
+                    row |= _interval(names, mean - float(scores[other].mean()), of_both, crossed=either)
             reference = at_reference.get(value, group_scores[:0])
             complete = len(reference) == len(group_scores) and not np.isnan(reference).any()
             row["mean_at_reference"] = float(reference.mean()) if complete else None
@@ -146,8 +154,7 @@ def best_settings(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
 
 def held_out_choices(halved: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
     """`group, lower, setting`: the setting at which a half is scored, which the other half has chosen."""
-    candidates = _candidates(halved, group, setting)
-    in_both = candidates.filter(pl.col("lower").n_unique().over(group, setting) == 2)
+    in_both = _in_both_halves(halved, group, setting)
     tables = [
         _highest(in_both.filter(pl.col("lower") != scored), group, setting).with_columns(lower=pl.lit(scored))
         for scored in (False, True)
@@ -159,6 +166,16 @@ def _in_halves(runs: pl.DataFrame) -> pl.DataFrame:
     """The runs with a column `lower`: whether a seed is in the lower half of all seeds."""
     seeds = runs["seed"].unique().sort()
     return runs.with_columns(lower=pl.col("seed").is_in(seeds.head(len(seeds) // 2).to_list()))
+
+
+def _in_both_halves(halved: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
+    """The runs of candidates that have some in either half."""
+    return _candidates(halved, group, setting).filter(pl.col("lower").n_unique().over(group, setting) == 2)
+
+
+def _with_a_choice(halved: pl.DataFrame, group: str, setting: str) -> set[float]:
+    """The groups with several settings to choose from."""
+    return set(_in_both_halves(halved, group, setting).filter(pl.col(setting).n_unique().over(group) > 1)[group])
 
 
 def _candidates(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
@@ -184,9 +201,18 @@ def _scores_at(runs: pl.DataFrame, choices: pl.DataFrame, group: str) -> dict[fl
     return {name: group_runs["score"].cast(pl.Float64).to_numpy() for (name,), group_runs in parts.items()}
 
 
-def _interval(names: tuple[str, ...], value: float, drawn: Floats) -> dict[str, float | None]:
-    low, high = bounds(drawn.copy())  # it reorders them
-    return dict(zip(names, (value, float(low), float(high)), strict=True))
+def _interval(names: tuple[str, ...], value: float, drawn: Floats, *, crossed: bool) -> dict[str, float | None]:
+    """A value with its percentile interval, which is widened if two halves were scored at the choices of each other.
+
+    The means S_A and S_B of the halves, of J settings each, choose c_A and c_B; the value is (S_B(c_A) + S_A(c_B)) / 2.
+    Cov(S_B(c_A), S_A(c_B)) is the sum of M_ij M_ji, M_ij = E[S(i) 1{c = j}]. For J equal settings of independent normal
+    S with variance 1 and m = E[max S], M_ii = m / J and M_ij = -m / (J (J - 1)). So it is m² / (J - 1) <= 0.36 (J = 3).
+    Given the choices it is no larger if settings differ, and smaller if they share random numbers.
+    """
+    interval = [float(bound) for bound in bounds(drawn.copy())]  # it reorders them
+    if crossed:
+        interval = [value + WIDENING * (bound - value) for bound in interval]
+    return dict(zip(names, (value, *interval), strict=True))
 
 
 def _drawn_means(
@@ -201,7 +227,11 @@ def _drawn_means(
 
 
 def _increase(
-    scores: Mapping[float, Floats], drawn: Mapping[float, Floats], k: float, smallest: float
+    scores: Mapping[float, Floats],
+    drawn: Mapping[float, Floats],
+    k: float,
+    smallest: float,
+    crossed: Collection[float],
 ) -> dict[str, float | None]:
     """The increase over the smallest k in percent, and its interval where no resampled mean of the smallest is 0."""
     names = ("increase_percent", *CI95)
@@ -213,4 +243,5 @@ def _increase(
     point = 100 * (mean - reference) / abs(reference)
     if (drawn[smallest] == 0).any():
         return dict(zip(names, (point, None, None), strict=True))
-    return _interval(names, point, 100 * (drawn[k] - drawn[smallest]) / np.abs(drawn[smallest]))
+    increases = 100 * (drawn[k] - drawn[smallest]) / np.abs(drawn[smallest])
+    return _interval(names, point, increases, crossed=k in crossed or smallest in crossed)

@@ -10,7 +10,7 @@ from valueshare.text import align_columns, interval_text, pluralize
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 READING = (
     "Each half of the seeds chooses settings, and the other half is scored at them. The score is the mean over both; "
-    "intervals are 95 % over seeds, given the choices."
+    "intervals are 95 % over seeds, given the choices, and allow for the correlation of the two halves."
 )
 
 
