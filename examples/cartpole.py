@@ -14,13 +14,28 @@ def coefficient(text: str) -> float | Literal["n"]:
     return "n" if text == "n" else float(text)
 
 
+def at_least(minimum: int) -> Callable[[str], int]:
+    """The type of an option: a whole number, also as 1e5."""
+
+    def parse(text: str) -> int:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not (number.is_integer() and number >= minimum):
+            raise argparse.ArgumentTypeError(f"{text}: write a whole number >= {minimum}")
+        return int(number)
+
+    return parse
+
+
 def options(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--k", type=coefficient, default="n", help="a number >= 0, or n, the number of actions")
-    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--steps", type=at_least(10), default=50_000)  # epsilon falls in a tenth of them
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--eval-interval", type=int, default=2_500)
-    parser.add_argument("--eval-episodes", type=int, default=10)
+    parser.add_argument("--eval-interval", type=at_least(1), default=2_500)
+    parser.add_argument("--eval-episodes", type=at_least(1), default=10)
     args = parser.parse_args(argv)
     args.eval_interval = min(args.eval_interval, args.steps)  # a short run is evaluated once, at its end
     args.learning_starts = max(64, args.steps // 50)

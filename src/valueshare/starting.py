@@ -275,8 +275,8 @@ def _launch(
         run = launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
         if lease.lost:
             raise InvalidInput(
-                f"{storage.url} was taken by another process, as this one did not renew its lease: wait for it to "
-                "finish, then resume"
+                f"{storage.url} may be trained by another process, as this one did not renew its lease in time: "
+                "resume once no other process does"
             )
         storage.push(lambda name: name.startswith("tensorboard/"))
         return run

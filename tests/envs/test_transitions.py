@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from valueshare.envs import Environments, StepResult, make_environments
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.envpool import _envpool
+from valueshare.envs.gymnasium import as_seed
 from valueshare.schema import Backend
 
 envpool = _envpool()  # imported directly, it would leave the tests after this one a Matplotlib folder in /tmp
@@ -44,7 +45,7 @@ Reference = tuple[NDArray[Any], Callable[[int], Row]]  # first observation, step
 
 def plain_gymnasium(env_id: str, seed: int, limit: int) -> Reference:
     env = gymnasium.make(env_id, max_episode_steps=limit)
-    first, _ = env.reset(seed=seed)
+    first, _ = env.reset(seed=as_seed(seed))
 
     def step(action: int) -> Row:
         after, reward, terminated, truncated, _ = env.step(action)

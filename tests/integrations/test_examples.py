@@ -87,6 +87,24 @@ def test_every_example_is_here() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} - shared == set(CHECKS)
 
 
+def test_options_are_whole_numbers_that_training_can_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    options = import_module("cartpole").options
+    args = options("", ["--steps", "1e3", "--eval-interval", "2e3"])
+    assert (args.steps, args.eval_interval) == (1_000, 1_000)
+    for name, value, least in (
+        *(("steps", text, 10) for text in ("0", "9", "1.5e1.5", "10.5", "inf", "many")),
+        *((name, text, 1) for name in ("eval-interval", "eval-episodes") for text in ("0", "-1")),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            options("", [f"--{name}={value}"])
+        assert ended.value.code == 2
+        wanted = f"argument --{name}: {value}: write a whole number >= {least}\n"
+        assert capsys.readouterr().err.endswith(wanted)
+
+
 @pytest.mark.parametrize("name", sorted(CHECKS.keys() - OPTIONAL.keys()))
 def test_it_trains_and_its_networks_equal_the_closed_form(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

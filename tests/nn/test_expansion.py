@@ -66,7 +66,9 @@ def test_other_texts_are_no_k(k: object) -> None:
 
 def test_a_layer_with_one_output_is_refused() -> None:
     structure = repr(Dueling())
-    for module, name in ((nn.Linear(6, 1), ""), (nn.Sequential(nn.Linear(6, 1)), "0"), (dueling := Dueling(), "value")):
+    with pytest.raises(vs.InvalidInput, match=r"^this linear layer has one output: .*; give the layer of the action-v"):
+        append_mean_expansion(nn.Linear(6, 1), 2)
+    for module, name in ((nn.Sequential(nn.Linear(6, 1)), "0"), (dueling := Dueling(), "value")):
         with pytest.raises(vs.InvalidInput, match=rf"^the linear layer '{name}' has one output: a value stream has no"):
             append_mean_expansion(module, 2)
     assert repr(dueling) == structure
@@ -274,6 +276,8 @@ def test_the_number_of_actions_is_checked_where_it_is_given() -> None:
         vs.InvalidInput, match=r"^the linear layer '2' has 4 outputs, and `n = 3`: name the layer of the"
     ):
         append_mean_expansion(network(), "n", n=3)
+    with pytest.raises(vs.InvalidInput, match=r"^this linear layer has 4 outputs, and `n = 3`: give the layer of the"):
+        append_mean_expansion(nn.Linear(6, 4), "n", n=3)
     z = quantiles(x).reshape(5, 50, 3)
     torch.testing.assert_close(MeanExpansion("n", n=3)(z), z @ (torch.eye(3) + torch.ones(3, 3)))  # per quantile
 

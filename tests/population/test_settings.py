@@ -20,6 +20,7 @@ from valueshare.population.settings import (
     SETTINGS,
     AgentSettings,
     TrainingSettings,
+    differences,
 )
 from valueshare.runs.planning import make_plan
 from valueshare.setting import MAX_COUNT, check_settings, setting
@@ -186,3 +187,9 @@ def test_names_are_those_of_the_fields() -> None:
 def test_an_unknown_name_has_its_nearest() -> None:
     with pytest.raises(InvalidInput, match="no setting 'batch_sise': did you mean batch_size"):
         make_plan("CartPole-v1", batch_sise=32)
+
+
+def test_a_value_that_is_not_stored_is_no_text() -> None:
+    assert differences({"family": "absent"}, {"family": "absent"}) == {}
+    ((before, now),) = differences({}, {"family": "absent"}).values()
+    assert (str(before), before == now) == ("absent", False)

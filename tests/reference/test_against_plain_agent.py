@@ -22,6 +22,7 @@ from plain_agent import ALGORITHMS, EXPANDED, Deviations, PlainAgent, Settings
 from torch import Tensor, nn
 
 from valueshare.envs import environment_spec
+from valueshare.envs.gymnasium import as_seed
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.learning.randomness import integers, stream_key, uniform
 from valueshare.nn.torsos import NetworkShape
@@ -191,7 +192,7 @@ def plain_agents(
             target_quantiles=settings.target_quantiles,
             acting_quantiles=settings.acting_quantiles,
         )
-        seeds = [stream_key(row["seed"], f"environment/{phase}") & (2**64 - 1) for phase in range(9)]
+        seeds = [as_seed(stream_key(row["seed"], f"environment/{phase}") & (2**64 - 1)) for phase in range(9)]
         agent = kind(
             gymnasium.make(row["env"]),
             row["algorithm"],

@@ -99,7 +99,10 @@ def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> N
         main(["reproduce", "gridworld", "--scale", "smoke", "--out", str(whole)])
     main(["report", str(sharded)])
     norms = pl.read_parquet(whole / "report" / "tables" / "norms.parquet")
-    assert norms.height > 0
+    learned = norms.filter(pl.col("step") > 0)
+    assert learned.height > 0
+    for name in ("norm_q", "norm_u", "norm_z"):
+        assert learned[name].is_between(learned[f"{name}_ci95_low"], learned[f"{name}_ci95_high"]).all()
     assert pl.read_parquet(made / "tables" / "norms.parquet").equals(norms, null_equal=True)
     mine, theirs = (json.loads((at / "report.json").read_text()) for at in (made, whole / "report"))
     for timing in ("seconds", "timesteps_per_second"):

@@ -14,7 +14,7 @@ import pytest
 
 import valueshare
 from valueshare.envs import make_environments
-from valueshare.envs.gymnasium import check_environment
+from valueshare.envs.gymnasium import as_seed, check_environment
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 
@@ -113,6 +113,29 @@ for name, options in KINDS.items():
 gymnasium.register("own/Old-v0", Old, max_episode_steps=50)
 
 
+class Drawing(Countdown):
+    # Seeds the global generator of NumPy, which takes 32 bits.
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None, most=2**31 - 1):
+        super().__init__()
+        self.render_mode, self.most = render_mode, most
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            if not 0 <= seed <= self.most:
+                raise ValueError(f"Seed must be between 0 and {self.most}")
+            np.random.seed(seed)
+        return np.random.uniform(0, 1, 2).astype(np.float32), {}
+
+    def render(self):
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+gymnasium.register("own/Drawing-v0", Drawing, max_episode_steps=50)
+gymnasium.register("own/FewSeeds-v0", Drawing, max_episode_steps=50, kwargs={"most": 65_535})
+
+
 class Images(Countdown):
     def __init__(self, size):
         super().__init__(shape=size)
@@ -164,6 +187,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Narrow", "gave an observation of shape (1,) in its reset, and its observation_space has"),
         ("Scalar", "gave an observation of shape () in its reset, and its observation_space has"),
         ("Nowhere", "gave reward nan in its step: it must be finite"),
+        ("FewSeeds", "raised ValueError: Seed must be between 0 and 65535 ("),
         ("Old", "gave a ndarray in its reset, where (observation, info) is wanted"),
         ("ConstructorQuits", f"{QUIT}constructor"),
         ("ResetQuits", f"{QUIT}reset"),
@@ -185,6 +209,17 @@ def test_what_fails_at_once_is_refused(kind: str, message: str, tmp_path: Path, 
         valueshare.train(env, out=folder, **QUICK)
     assert isinstance(caught.value.__cause__, ValueError) == ("ValueError" in message)
     assert not folder.exists()
+
+
+def test_seeds_have_31_bits(tmp_path: Path, cli: Cli) -> None:
+    folder = tmp_path / "run"
+    run = valueshare.train("own_countdown:own/Drawing-v0", out=folder, **QUICK)
+    assert run.finished
+    assert run.evaluate(episodes=2, seeds_from=2**31 - 1, progress=False).height == 4
+    code, _, err = cli("play", folder, "--agent", 0, "--video", tmp_path / "out.gif")
+    assert code == 0, err
+    assert [as_seed(seed) for seed in (0, 7, 2**31 - 1)] == [0, 7, 2**31 - 1]
+    assert as_seed(2**63 + 2**40 + 7) == 2**9 + 5  # 2^40 -> 2^(40-31); 7 xor 2^(63-62) = 5
 
 
 def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:

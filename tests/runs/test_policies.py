@@ -1,6 +1,7 @@
 """Trained agents as policies: their numbers against NumPy, their files without this package."""
 
 import dataclasses
+import logging
 import subprocess
 import sys
 from importlib import import_module
@@ -169,6 +170,26 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=r"pip install .*\[onnx\]"):
             policy.export(tmp_path / "new" / "agent.onnx")  # whose folder is not left behind
         assert [path.name for path in tmp_path.iterdir()] == ["folder.pt"]
+
+
+def test_an_export_is_silent_about_torchvision_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def export(*_: object, **__: object) -> None:
+        exporter.warning("torchvision is not installed. Skipping %s", "torchvision::nms")
+        exporter.warning("another")
+
+    monkeypatch.setattr("torch.onnx.export", export)
+    exporter.addHandler(caplog.handler)  # loggers of PyTorch pass nothing on to those above
+    monkeypatch.setattr(exporter, "propagate", False)
+    try:
+        run.agent(0).export(tmp_path / "agent.onnx")
+        assert [record.msg for record in caplog.records if record.name == exporter.name] == ["another"]
+        assert exporter.filters == []
+    finally:
+        exporter.removeHandler(caplog.handler)
 
 
 def with_observations(run: Run, **changed: Any) -> Policy:

@@ -16,6 +16,7 @@ import pytest
 import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.runs.logs import TensorBoardLog
 
 
 class Fake:
@@ -87,7 +88,12 @@ def test_every_evaluation_is_sent_once_and_a_resumed_run_is_the_same(
 
 
 def test_failures(
-    tmp_path: Path, fake: Fake, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str], cli: Callable[..., Any]
+    tmp_path: Path,
+    fake: Fake,
+    tiny: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake.fails_at = 30
     run = valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "run", log="wandb", **{**tiny, "progress": True})
@@ -95,8 +101,11 @@ def test_failures(
     note = "note: Weights & Biases failed (no network): nothing more is sent there"
     assert capsys.readouterr().out.count(note) == 1
     fake.fails_at = -1
+    closed = list[TensorBoardLog]()
+    monkeypatch.setattr(TensorBoardLog, "close", lambda log: closed.append(log))
     with pytest.raises(InvalidInput, match=r"cannot begin \(api_key not configured \(no-tty\)\): write `wandb login`"):
-        valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny)
+        valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log=["tensorboard", "wandb"], **tiny)
+    assert len(closed) == 1
     fake.fails_at = 10**9
     assert valueshare.train("CartPole-v1", seeds=1, out=tmp_path / "two", log="wandb", **tiny).finished
     with pytest.raises(InvalidInput, match="`log = 'mlflow'`: write tensorboard or wandb"):

@@ -31,6 +31,7 @@ from valueshare.envs.one_hot import one_hot
 from valueshare.errors import EnvironmentFailed, InvalidInput, check_module, exception_text, one_line
 
 TRIED_ACTIONS = 16
+MAX_SEED = 2**31 - 1  # as other libraries give: np.random.seed takes 32 bits, and C libraries may take a signed int
 STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # what a step returns
 # Whatever a third-party environment raises; by sys.exit it would end a run in silence.
 RAISED = (Exception, SystemExit)
@@ -58,11 +59,16 @@ def gymnasium_spec(env_id: str, episode_limit: int | None = None) -> Environment
         _close(env)
 
 
+def as_seed(key: int) -> int:
+    """A key of 64 bits as a seed below 2^31, which is the key itself if that is."""
+    return (key ^ key >> 31 ^ key >> 62) & MAX_SEED
+
+
 def check_environment(env_id: str) -> None:
     """Refuse an environment that fails at once: one of them is reset, and takes each action."""
     environments = GymnasiumEnvironments(env_id, 1)
     try:
-        environments.reset([0])
+        environments.reset([MAX_SEED])
         for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
             environments.step([action])
     except EnvironmentFailed as error:
@@ -79,10 +85,10 @@ class CheckedEnvironment:
         self._first_action = int(getattr(env.action_space, "start", 0))  # of a Discrete space
         self._bins = action_table(spec.name, env.action_space) if split_bins(spec.name).bins else None  # [n, d]
 
-    def reset(self, seed: int | None = None) -> NDArray[Any]:
-        """The first observation of a new episode."""
+    def reset(self, key: int | None = None) -> NDArray[Any]:
+        """The first observation of a new episode, from a key or as the environment's own generator continues."""
         try:
-            returned: Any = self._env.reset(seed=seed)
+            returned: Any = self._env.reset(seed=None if key is None else as_seed(key))
             if not isinstance(returned, tuple) or len(returned) != 2:
                 raise self._invalid_return(
                     f"a {type(returned).__name__} in its reset, where (observation, info) is wanted"
@@ -155,7 +161,7 @@ class CheckedEnvironment:
 
 
 class GymnasiumEnvironments(Environments):
-    """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`."""
+    """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`, a seed below 2^31."""
 
     def __init__(self, env_id: str, count: int, *, episode_limit: int | None = None) -> None:
         self.spec, self.count = gymnasium_spec(env_id, episode_limit), count

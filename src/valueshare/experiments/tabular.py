@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.tidy import CI95
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.tabular_designs import GRIDWORLD, TabularStudy, several_action_sets
@@ -208,13 +210,13 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]
-    shown = ("norm_q", "norm_u", "norm_z", "value_error", "value_rmse")
-    return (
-        pl.concat(tables)
-        .group_by("k", "step_size", "step", maintain_order=True)
-        .agg(
-            pl.col("diverged").sum().alias("diverged_runs"),
-            *(pl.col(name).mean() for name in shown),
-            *((pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name}_error") for name in shown[:3]),
-        )
+    by, norms, errors = ("k", "step_size", "step"), ("norm_q", "norm_u", "norm_z"), ("value_error", "value_rmse")
+    runs = pl.concat(tables)
+    means = runs.group_by(by, maintain_order=True).agg(
+        pl.col("diverged").sum().alias("diverged_runs"), pl.col(*norms, *errors).mean()
     )
+    for name in norms:
+        bounds = {end: f"{name}_{end}" for end in CI95}
+        intervals = mean_intervals(runs, by, name).rename(bounds).select(*by, *bounds.values())
+        means = means.join(intervals, on=by, how="left", maintain_order="left")
+    return means

@@ -62,17 +62,16 @@ def append_mean_expansion(
                 "not action-values: remove it, or name the output layer with `after`"
             )
     linear = linears[after]
+    named, instead = f"the linear layer {after!r}", "name the layer of the action-values with `after`"
+    if linear is module:  # which has no name
+        named, instead = "this linear layer", "give the layer of the action-values"
     if linear.out_features == 1:
-        raise InvalidInput(
-            f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
-            "the action-values with `after`"
-        )
+        raise InvalidInput(f"{named} has one output: a value stream has no actions that share; {instead}")
     if n is not None and as_count("n", n) != linear.out_features:
         quantiles, rest = divmod(linear.out_features, n)
-        instead = "name the layer of the action-values with `after`"
         if quantiles and not rest:
             instead = f"put MeanExpansion(k, n={n}) after the reshape to [..., {quantiles}, {n}]"
-        raise InvalidInput(f"the linear layer {after!r} has {linear.out_features} outputs, and `n = {n}`: {instead}")
+        raise InvalidInput(f"{named} has {linear.out_features} outputs, and `n = {n}`: {instead}")
     weight = next(linear.parameters())  # `linear.weight` may be computed from others
     layer = MeanExpansion(k, n=linear.out_features, device=weight.device, dtype=weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)

@@ -1,5 +1,6 @@
 """A trained agent as an object: a function from observations to actions, and an exportable network."""
 
+import logging
 import os
 from os import PathLike
 from pathlib import Path
@@ -139,6 +140,8 @@ class Policy:
         if path.suffix == ".pt2":
             torch.export.save(program, path)
             return
+        registry = logging.getLogger("torch.onnx._internal.exporter._registration")
+        registry.addFilter(_is_not_on_torchvision)
         try:
             torch.onnx.export(
                 program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
@@ -147,6 +150,13 @@ class Policy:
             raise InvalidInput(
                 f"ONNX files need more packages ({first_line(missing)}): {install_command('onnx')}"
             ) from missing
+        finally:
+            registry.removeFilter(_is_not_on_torchvision)
+
+
+def _is_not_on_torchvision(record: logging.LogRecord) -> bool:
+    """PyTorch warns at every export of operations that no network here has."""
+    return not str(record.msg).startswith("torchvision is not installed. Skipping")
 
 
 def _as_array(observation: Any) -> NDArray[Any]:

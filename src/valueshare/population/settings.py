@@ -215,7 +215,14 @@ PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has
 SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
 
 
-ABSENT = "absent"  # in place of a value that is not stored, or not wanted
+class _Absent:
+    """In place of a value that is not stored, or not wanted."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = _Absent()
 
 
 def comparable(stored: Mapping[str, Any]) -> dict[str, Any]:

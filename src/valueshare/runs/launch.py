@@ -1,6 +1,8 @@
 """Running a plan into a run folder with a launcher, with a display and logs."""
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -25,11 +27,6 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     phases = {name: read_progress(folder, name).phases for name in plan.populations}
     saved = {name: plan.populations[name].settings.phase_end(count - 1) for name, count in phases.items() if count}
     display = Display(plan, records, console, saved=saved)
-    logs: list[TensorBoardLog | WandbLog] = []
-    if "tensorboard" in execution.log:
-        logs.append(TensorBoardLog(folder, plan.agents, records))
-    if "wandb" in execution.log:
-        logs.append(WandbLog(folder, plan, records, lambda line: print_lines(console, line)))
     outcomes: dict[str, Outcome] = {}
     callbacks, logged = execution.resolved_callbacks, records
 
@@ -57,19 +54,30 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
         is_due=display.is_due,
         should_stop=execution.poll_stop,
     )
-    try:
-        with display.watch():
-            launcher.run(plan, folder, execution, hooks)
-            for name in plan.populations.keys() - outcomes.keys():  # stopped, or not begun
-                display.end(name, finished=False)
-    finally:
-        for log in logs:
-            log.close()
+    with _open_logs(plan, folder, records, execution) as logs, display.watch():
+        launcher.run(plan, folder, execution, hooks)
+        for name in plan.populations.keys() - outcomes.keys():  # stopped, or not begun
+            display.end(name, finished=False)
     if (line := launcher.time_taken(plan, folder, time.monotonic() - began)) is not None:
         print_lines(console, line)
     finished = all(name in outcomes and outcomes[name].finished for name in plan.populations)
     failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
     return Run(location, plan.agents, run_folder.read_records(folder), finished, failures)
+
+
+@contextmanager
+def _open_logs(
+    plan: Plan, folder: Path, records: pl.DataFrame, execution: ExecutionOptions
+) -> Iterator[list[TensorBoardLog | WandbLog]]:
+    """The logs that were asked for; all that were opened are closed, also if the next one cannot be."""
+    with ExitStack() as opened:
+        logs: list[TensorBoardLog | WandbLog] = []
+        if "tensorboard" in execution.log:
+            logs.append(opened.enter_context(closing(TensorBoardLog(folder, plan.agents, records))))
+        if "wandb" in execution.log:
+            log = WandbLog(folder, plan, records, lambda line: print_lines(execution.console, line))
+            logs.append(opened.enter_context(closing(log)))
+        yield logs
 
 
 def _drop_ends_before_extension(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:

@@ -175,7 +175,7 @@ def difference(
 def _shown_value(value: Any) -> str:
     if value is None:
         return "not given"
-    return ABSENT if value is ABSENT else json.dumps(value)
+    return repr(value) if value is ABSENT else json.dumps(value)
 
 
 def _difference_text(name: str, before: str, now: str) -> str:

@@ -192,6 +192,18 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     assert_same(resumed, uninterrupted)
 
 
+def test_other_seeds_of_the_same_environments_are_refused(tmp_path: Path) -> None:
+    """Earlier versions gave environments of Gymnasium seeds of 64 bits, and stored nothing about it."""
+    table = agent_table("tests/Clock-v0", "dqn", seeds=[0], agent_settings=SHORT_EXPLORATION)
+    train_population(table, FIVE_PHASES, directory=tmp_path)
+    for path in (tmp_path / "checkpoints/population-0").glob("checkpoint-*.json"):
+        body = {name: value for name, value in json.loads(path.read_text()).items() if name != "checksum"}
+        del body["fingerprint"]["environment_seeds"]
+        write_json(path, {**body, "checksum": body_checksum(body)})
+    with pytest.raises(InvalidInput, match="an earlier version began this run, with other seeds of its environments"):
+        train_population(table, FIVE_PHASES, directory=tmp_path)
+
+
 def test_a_phase_with_more_digits_is_newer(tmp_path: Path) -> None:
     paths = CheckpointPaths(tmp_path, "population-0")
     paths.checkpoints.mkdir(parents=True)

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 from threading import Event, Semaphore, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +118,30 @@ def test_an_owner_that_was_silent_for_too_long_learns_of_it(url: Url) -> None:
                 break
         assert lease.lost
     assert other.is_held()  # and its lease is not the first one's to give back
+
+
+def test_an_owner_that_cannot_renew_stops_before_another_may_take_it(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease is anybody's after 60 seconds, and its owner stops 10 seconds before."""
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise Unreachable(5, "no network")
+
+    now = 1_000.0
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+    lease = leases.Lease(Store(url))
+    lease.write()
+    now += 40
+    lease.renew()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", unreachable)
+        now += 49
+        lease.renew()
+        assert not lease.lost
+        now += 2
+        lease.renew()
+        assert lease.lost
+    lease.renew()
+    assert lease.lost  # for good: the run is being stopped
 
 
 @pytest.mark.usefixtures("quick")

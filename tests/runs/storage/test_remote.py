@@ -100,9 +100,12 @@ def test_phases_are_sent_and_fetched(url: Url, tmp_path: Path, monkeypatch: pyte
     assert not any(path.suffix == ".partial" for path in other.folder.rglob("*"))
     sent.clear()
     # A phase that is made again, because it was damaged: other bytes, or the same size.
-    (other.folder / f"checkpoints/{NAME}/state-000003.safetensors").write_bytes(b"state X")
+    state = f"checkpoints/{NAME}/state-000003.safetensors"
+    (other.folder / state).write_bytes(b"state X")
     other.push_population(NAME)
-    assert sent == [f"checkpoints/{NAME}/state-000003.safetensors"]
+    assert sent == [state]
+    storage.pull_population(NAME)  # which pushed the first one
+    assert (storage.folder / state).read_bytes() == b"state X"
 
 
 def test_one_that_was_given_up_for_lost_deletes_nothing_that_is_newer(url: Url, tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_a_driver_that_lost_its_lease_ends(
     monkeypatch.setattr(RunStorage, "push_population", pushed)
     code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{url} was taken by another process, as this one did not renew its lease" in err
+    assert f"{url} may be trained by another process, as this one did not renew its lease in time" in err
     assert manifests(tmp_path / "there", "population-0") == ["checkpoint-000000.json"]
 
 

@@ -13,6 +13,7 @@ from valueshare.population.table import table_digest
 from valueshare.schema import Manifest
 
 PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and is there too
+SEEDS = "environment_seeds"  # of Gymnasium: earlier versions gave it 64 bits, and stored nothing
 
 
 def fingerprint(population: Population, state: State) -> dict[str, Any]:
@@ -26,6 +27,8 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     }
     if population.settings.atari_protocol is not None:
         values[PROTOCOL] = atari_protocol(population.settings.atari_protocol).digest
+    if population.env.backend == "gymnasium":
+        values[SEEDS] = "31 bits"
     json_values: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return json_values
 
@@ -44,6 +47,11 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
     if changed := differences(comparable(stored), wanted):
+        if SEEDS in changed:
+            raise InvalidInput(
+                "an earlier version began this run, with other seeds of its environments: it can be evaluated and "
+                "reported, but neither resumed nor extended; train it again in another folder"
+            )
         names = sorted(changed)
         before, now = changed[names[0]]
         raise InvalidInput(

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from valueshare.analysis.tidy import CI95
 from valueshare.report.figures.gains import Panel, gain_panels
 from valueshare.report.figures.style import BLUE, GREEN, RED, SeriesStyle, rc_style, symlog_k_axis
 
@@ -40,7 +41,7 @@ def norm_reduction(norms: pl.DataFrame) -> Figure:
     """Norms of action-values q, baseline-residual vectors u and residuals z along learning.
 
     One row per case, a column for each of three values of k, and in the last column the norms at the end against k.
-    Bands are 95 % normal intervals over seeds.
+    Bands are 95 % bootstrap intervals over seeds.
     """
     cases = norms[CASE].unique(maintain_order=True).to_list()
     ks = norms["k"].unique().sort().to_list()
@@ -70,6 +71,5 @@ def norm_reduction(norms: pl.DataFrame) -> Figure:
 def _norm_lines(axes: Axes, table: pl.DataFrame, x: str, lines: Sequence[tuple[str, str, str]]) -> None:
     for column, label, colour in lines:
         axes.plot(table[x], table[column], color=colour, label=label)
-        half = 1.96 * table[f"{column}_error"].fill_null(0)
-        low, high = table[column] - half, table[column] + half
+        low, high = (table[f"{column}_{end}"] for end in CI95)
         axes.fill_between(table[x], low, high, color=colour, alpha=0.18, lw=0)

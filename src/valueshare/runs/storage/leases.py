@@ -2,8 +2,8 @@
 
 The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds one waits. If the file
 changes, the process is refused; if it stays the same for `LEASE_SECONDS`, the owner has ended and the process takes the
-lease. Clocks of machines are compared only for a lease that is an hour old. Of two processes that take it at once, the
-last one to write has it.
+lease. An owner that could not renew it stops before that. Clocks of machines are compared only for a lease that is an
+hour old. Of two processes that take it at once, the last one to write has it.
 """
 
 import json
@@ -31,13 +31,21 @@ class Lease:
 
     def __init__(self, store: Store) -> None:
         self._store, self._token, self._beat = store, secrets.token_hex(8), 0
-        self.lost = False  # another process has taken it: this one did not renew it in time
+        self._written, self._lost = time.monotonic(), False
+
+    @property
+    def lost(self) -> bool:
+        """Whether this process did not renew it in time: another one has taken it, or soon may."""
+        self._lost = self._lost or time.monotonic() - self._written > LEASE_SECONDS - RENEW_SECONDS
+        return self._lost
 
     def write(self, *, retry: bool = False) -> None:
         self._beat += 1
+        began = time.monotonic()  # another process may see it from now on
         now = round(time.time())
         values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS, "renewed": now}
         self._store.write(LEASE, json.dumps(values).encode(), retry=retry)
+        self._written = began
 
     def is_held(self, *, retry: bool = False) -> bool:
         stored = _read(self._store, retry=retry)
@@ -49,7 +57,7 @@ class Lease:
             if self.is_held():
                 self.write()
             else:
-                self.lost = True
+                self._lost = True
 
     def release(self) -> None:
         if not self.lost and self.is_held():

@@ -89,7 +89,8 @@ class RunStorage:
             self.folder.mkdir(parents=True, exist_ok=True)
         for name, version in versions.items():
             if wanted(name) and _PLAIN.fullmatch(name):
-                path, pulled = self.folder / name, self._pulled.get(name, version)
+                # The version of a file that was pushed is not known: it is downloaded once.
+                path, pulled = self.folder / name, self._pulled.get(name, None if name in self._sent else version)
                 is_same = path.is_file() and path.stat().st_size == version[0] and version == pulled
                 # A file that is gone by now was replaced by a later phase.
                 if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
