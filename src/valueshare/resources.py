@@ -188,13 +188,13 @@ def prepare_launch(
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
-    """The worker processes of a run whose size does not decide; 0: it does."""
+    """The number of worker processes if it does not depend on the run's size; 0: it does."""
     if plan.network is not None:
         return Choice(1, "a custom network")
     if execution.callbacks:
         return Choice(1, "callbacks")
     if isinstance(location, Url) and location.scheme == "memory":
-        return Choice(1, "memory:// belongs to one process")
+        return Choice(1, "memory:// is per process")
     return Choice(stored, "as stored")
 
 

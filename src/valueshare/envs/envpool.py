@@ -163,7 +163,7 @@ def _import_envpool() -> None:
     """
     hidden: dict[str, Any] = {_JUMANJI: ModuleType(_JUMANJI)}
     if "jax" not in sys.modules:
-        hidden["envpool.python.lax"] = None  # so says Python: not importable
+        hidden["envpool.python.lax"] = None  # Python's mark for a module that cannot be imported
     sys.modules.update(hidden)
     try:
         with importing(*_NEEDED):

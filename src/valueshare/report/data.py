@@ -271,10 +271,10 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
 
 
 def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
-    """The table with settings in the algorithm's name, where runs of one k differ in them.
+    """The table with settings in the algorithm's name if runs with equal k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
-    learners, and no mean may mix them. The same holds for optimisers, except RMSprop on Atari games, which `main`
+    learners, never averaged together. The same holds for optimisers, except RMSprop on Atari games, which `main`
     separates already; runs with an unknown optimiser are not separated. `more` columns are always in the names.
     """
     apart = all(has_human_score(env) for env in table["env"].unique())

@@ -78,7 +78,7 @@ def unmet_needs(data: ReportData) -> dict[str, str]:
 
 
 def _mark_synthetic(figure: Figure) -> None:
-    """Nobody shall take a figure of made-up records for a result."""
+    """Watermark figures of synthetic data."""
     text = "synthetic records: no agent was trained"
     # Under the figure where it is measured when saved, else in its lower corner.
     position = "bottom" if figure.get_layout_engine() is None else "top"

@@ -31,7 +31,7 @@ LogTarget = Literal["tensorboard", "wandb"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
-    """How a plan is run; none of it changes a number."""
+    """How a plan is run; none of it changes results."""
 
     network: NetworkFactory | None = None  # the one that the plan names
     threads: int | None = None  # for the environments; None: one per core
@@ -125,8 +125,8 @@ class Launcher(ABC):
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.MemoryEstimate]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a custom network only
-    shapes are known here; `check_network` runs it once memory is checked.
+    Memory per agent is equal for populations that differ only in name and size. Only the shapes of a custom network
+    are checked here; `check_network` runs it once memory is checked.
     """
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.MemoryEstimate] = {}
     needs = {}

@@ -85,8 +85,8 @@ def run_threaded(
     """The steps of all groups, after `streams.begin`; this thread alone calls `on_step`."""
     population, learner, groups = grouped.population, grouped.learner, grouped.groups
     settings, on_cpu = population.settings, population.device.type == "cpu"
-    # Sampling on the host takes a while, so it comes when the environments are running.
-    arrives_late = learner.sample_on_host is not None and population.device.type == "cuda"
+    # Sampling on the host is slow, so it runs while the environments step.
+    samples_after_send = learner.sample_on_host is not None and population.device.type == "cuda"
     # Work that only one group may do at a time. On a CPU all groups compute with one module, which holds one group's
     # weights at a time. Third-party Python code may not be thread-safe.
     unlocked: AbstractContextManager[object] = nullcontext()
@@ -109,10 +109,10 @@ def run_threaded(
             due = is_due(settings, t)
             on_step(t)
             barrier.check()
-            if due and not arrives_late:
+            if due and not samples_after_send:
                 barrier.arrive(t)
             group.environments.send(group.buffers.action.wait_filled())
-            if due and arrives_late:
+            if due and samples_after_send:
                 barrier.arrive(t)
             with stepping:
                 result = group.environments.receive()

@@ -169,7 +169,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
                 "choose an `out` on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
-        return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
+        return f"the filesystem of {above} does not lock files across machines: do not start it on two machines at once"
     return None
 
 

@@ -52,7 +52,7 @@ class LocalLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         device = checked_device(plan.device)
         needs = check_needs(plan, execution)
-        largest_first = sorted(needs.values(), key=lambda need: -need.on(device).total)
+        largest_first = sorted(needs.values(), key=lambda need: -need.device_bytes(device).total)
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
             for spec in plan.populations.values():

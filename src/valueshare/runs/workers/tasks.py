@@ -38,7 +38,7 @@ WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 @dataclass(frozen=True)
 class Task:
-    """A population of the run in a folder, and how it is run; none of it changes a number."""
+    """A population of the run in a folder, and how it is run; none of it changes results."""
 
     folder: str
     population: str
