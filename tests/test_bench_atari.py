@@ -195,7 +195,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
         (["--env", "Braekout"], "did you mean Breakout"),
         (["--agents", "0"], "--agents 0: "),
         (["--agents", "1"], "groups-2 needs 2 agents"),
-        (["--algorithm", "dqm"], "write one of dqn"),
+        (["--algorithm", "ddqn"], "there is no algorithm 'ddqn': it is called double-dqn here"),
         (["--raw-seconds", "-1"], "--raw-seconds -1"),
         (
             [w for part in PARTS for w in (f"--{part}-seconds", "0")],
@@ -203,7 +203,7 @@ def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.Monk
         ),
         (["--replay-device", "cuda"], "--replay-device cuda needs training on a CUDA device"),
         (["--loops", "fast"], "fast"),
-        (["--loops"], "no loop is given: write some of serial"),
+        (["--loops"], "--loops: write a value after it"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

@@ -269,15 +269,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --loss l3", r"--loss: invalid value 'l3': write one of half-squared, huber"),
         ("reproduce gridworld --scale big", r"'big'.*paper.*smoke"),
         ("tabular --nonsense 3", r"--nonsense"),
-        ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
-        ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
-        ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --env Nonsense-v1", r"no environment 'Nonsense-v1'.*FrozenLake-v1"),
+        ("tabular --env Taxi-v3", r"no environment 'Taxi-v3': did you mean Taxi-v4\?"),
+        ("tabular --algorithm dqn", r"no tabular algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --algorithm q-lerning", r"no tabular algorithm 'q-lerning': did you mean q-learning\?"),
         ("tabular --k nan", r"--k nan: .*finite number >= 0"),
         ("tabular --step-size 0", r"--step-size 0: write a number above 0"),
         ("tabular --step-size -1", r"--step-size -1: write a number above 0"),
         ("tabular --step-size 0.1 1.5", r"--step-size 1\.5: write a number above 0"),
         ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
-        ("tabular --k", r"--k is empty: write at least one value"),
+        ("tabular --k", r"--k: write a value after it"),
         ("tabular --k 0 -2", r"--k -2\.0: .*finite number >= 0"),
         ("tabular --k inf", r"--k inf: .*finite number >= 0"),
         ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
@@ -287,7 +288,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env CartPole-v1 --first-seed -1", r"--first-seed -1: seeds are whole numbers from 0$"),
         ("train --env A --ray-cpus 2", r"--ray-cpus is for a cluster: add --launcher ray, or leave it out$"),
         ("tabular --k 0 0", r"--k: 0 is given twice; write each value once"),
-        ("tabular --step-size", r"--step-size is empty"),
+        ("tabular --step-size", r"--step-size: write a value after it"),
         ("tabular --step-size nan", r"--step-size nan: write a number above 0"),
         ("tabular --seeds 2.5", r"--seeds.*2\.5"),
         ("tabular --seeds 1", r"--seeds 1: an interval needs at least 2 runs"),
@@ -545,7 +546,7 @@ gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
 
 def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "tables.py").write_text(TABLE)
-    assert "unknown environment" in refused(  # of the current folder: no module is imported there
+    assert "there is no module 'tables'" in refused(  # of the current folder: no module is imported there
         "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
     )
     monkeypatch.chdir(tmp_path)

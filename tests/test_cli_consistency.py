@@ -65,6 +65,16 @@ def test_an_option_has_one_form_in_every_command() -> None:
     assert forms["--step-size"] == forms["--k"] == {"a list"}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_list_needs_a_value(command: str, cli: Cli) -> None:
+    """None would be the default, which may be all games of a study."""
+    for argument in arguments(command):
+        if argument.name.startswith("--") and form(argument) == "a list":
+            required = [word for word in ("--env", "A") if command == "train" and argument.name != "--env"]
+            expected = f"valueshare: {argument.name}: write a value after it\n"
+            assert tuple(cli(*command.split(), *required, argument.name)) == (2, "", expected)
+
+
 def test_an_option_is_in_one_group_of_the_help() -> None:
     titles = [group.name for group in GROUPS.values()]
     assert titles == [

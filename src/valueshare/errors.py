@@ -31,6 +31,16 @@ class InvalidInput(ValueError):
         return printable(super().__str__())
 
 
+def check_module(env_id: str, error: Exception) -> None:
+    """Refuse an environment module:Name-v0 that failed because there is no such module."""
+    module, separator, _ = env_id.partition(":")
+    if separator and getattr(error.__cause__, "name", None) == module:  # Gymnasium's error has no name itself
+        raise InvalidInput(
+            f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "
+            "folder, write PYTHONPATH=. before the command"
+        ) from error
+
+
 class EnvironmentFailed(RuntimeError):
     """A third-party environment raised, or returned a value outside its spaces.
 

@@ -91,7 +91,7 @@ def test_a_game_finds_its_preset_by_any_name() -> None:
     assert preset_for("CartPole-v1", ["dqn", "iqn"]).settings.atari_protocol is None
     with pytest.raises(InvalidInput, match="dqn, iqn have different settings"):
         preset_for("Pong", ["dqn", "iqn"])
-    with pytest.raises(InvalidInput, match="no algorithm is given: write at least one name"):
+    with pytest.raises(InvalidInput, match="no `algorithm` is given: write at least one name"):
         preset_for("Pong", [])
     plan = make_plan("Pong", "ib-dqn", k=18, seeds=2)
     assert plan.settings == {"ALE/Pong-v5": atari().settings}
@@ -331,7 +331,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--env", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
         (["--atari-protocol", "nature"], "there is no Atari protocol 'nature'"),
         (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
-        (["--algorithm", "dqm"], "write one of dqn"),
+        (["--algorithm", "ddqn"], "there is no algorithm 'ddqn': it is called double-dqn here"),
         (["--algorithm", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
         (["--k", "0", "18"], "--k 0: ib-dqn with it is dqn, which the study has already"),
         (["--groups", "-1"], "--groups -1: write at least 1"),

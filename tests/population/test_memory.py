@@ -242,8 +242,8 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
     [  # an agent: 11 MB, of which 6 MB are the network's and what learning needs of it
         (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (`hidden`) or"),
         (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (`hidden`) or"),
-        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller `replay_capacity` or"),
-        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller `replay_capacity` or"),
+        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller `replay_capacity`, or"),
+        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller `replay_capacity`, or"),
         (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer `eval_envs`"),
         (
             10**9,

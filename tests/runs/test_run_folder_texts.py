@@ -12,6 +12,7 @@ from rich.console import Console
 from undrawn import undrawn
 
 from valueshare.errors import InvalidInput, printable
+from valueshare.population.run_config import RESTORE
 from valueshare.population.table import table_digest
 from valueshare.runs.display import Display
 from valueshare.runs.plan import Plan
@@ -159,6 +160,24 @@ def test_a_configuration_of_other_agents(case: str, command: str, folder: Path, 
 def test_a_table_of_agents_with_other_columns(column: pl.Expr, command: str, folder: Path, cli: Cli) -> None:
     pl.read_parquet(folder / "agents.parquet").with_columns(column).write_parquet(folder / "agents.parquet")
     assert f"{folder / 'agents.parquet'} is damaged (" in refused(cli, command, folder)
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "watch"])  # it waits for a missing file
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (Path.unlink, "is missing: "),
+        (lambda file: file.write_bytes(b"hello"), "cannot be read: it is too short; "),
+        (lambda file: pl.DataFrame({"x": [1]}).write_parquet(file), "is damaged ("),
+    ],
+)
+def test_a_damaged_table_of_agents_has_one_advice(
+    damage: Callable[[Path], object], what: str, command: str, folder: Path, cli: Cli
+) -> None:
+    damage(folder / "agents.parquet")
+    line = refused(cli, command, folder)
+    assert f"{folder / 'agents.parquet'} {what}" in line
+    assert line.endswith(f"{RESTORE}\n")
 
 
 @pytest.mark.parametrize("command", READERS)

@@ -9,7 +9,7 @@ from valueshare.experiments.tabular_designs import TabularStudy, check_memory
 from valueshare.tabular.rules import ALGORITHMS
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"algorithm": "dqn"}, "unknown algorithm 'dqn': write one of q-learning, sarsa, expected-sar"),
+    ({"algorithm": "dqn"}, "no tabular algorithm 'dqn': write one of q-learning, sarsa, expected-sar"),
     ({"k": ()}, "`k` is empty: write at least one value"),
     ({"k": (0.0, 2.0, 2.0)}, "`k`: 2 is given twice; write each value once"),
     ({"k": (0.0, -1.0)}, "`k = -1.0`: the mean-scaling coefficient is a finite number >= 0"),

@@ -225,7 +225,7 @@ def test_huge_rewards_diverge_at_once() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "dqn"}, "unknown algorithm 'dqn': write one of q-learning, sarsa, expect"),
+        ({"algorithm": "dqn"}, "no tabular algorithm 'dqn': write one of q-learning, sarsa, expect"),
         ({"k": []}, "`k` is empty"),
         ({"k": [1.0, 2.0, 1.0]}, "`k`: 1 is given twice"),
         ({"k": [0.0, -0.0]}, "`k`: 0 is given twice"),

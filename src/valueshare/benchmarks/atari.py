@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_options import AtariBench, LoopName
 from valueshare.benchmarks.limits import LIMIT, measured_speed, update_work
@@ -39,6 +40,7 @@ from valueshare.population.compilation import check_compiler
 from valueshare.population.devices import checked_device, release_memory, training_on
 from valueshare.population.engine import Engine
 from valueshare.population.execution.executor import GroupExecutor
+from valueshare.population.other_names import check_known
 from valueshare.population.presets import atari
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -148,7 +150,7 @@ def _check(bench: AtariBench, threads: int | None) -> None:
         raise InvalidInput(f"`threads = {threads}`: write at least 1, or leave it out")
     if not bench.env:
         raise InvalidInput("no game is given: write at least one, like Pong")
-    algorithm_named(bench.algorithm)
+    check_known("algorithm", bench.algorithm, ALGORITHM_INFO)
     for game in bench.env:
         atari_game(game)
     for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):

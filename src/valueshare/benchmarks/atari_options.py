@@ -20,7 +20,7 @@ class AtariBench:
     env: tuple[str, ...] = ("Pong",)
     """Atari games, assigned to the agents in turn; the single plain agent plays the first."""
     replay_capacity: int = 1_000_000
-    """Transitions that the replay of one agent holds, 7.1 kB each."""
+    """Replay capacity per agent, in transitions, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None
     """Where the replay is stored (default: the training device)."""
     loops: tuple[LoopName, ...] = ("serial", "groups-2", "delayed", "delayed-groups-2")

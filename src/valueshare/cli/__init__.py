@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def make_app() -> App:
     """The parser of all commands."""
     defaults = Parameter(
-        consume_multiple=True,  # --k 0 2
+        consume_multiple=1,  # --k 0 2; at least one value
         allow_repeating=True,  # the last one wins
         negative=(),
         converter=_convert,

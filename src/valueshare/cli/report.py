@@ -127,7 +127,7 @@ def watch(
     only, until Ctrl-C. The runs are not affected.
 
     Args:
-        runs: Run folders, URLs, or other results that `valueshare report` reads; several are combined.
+        runs: Run folders or URLs, or other results that `valueshare report` reads; several are combined.
         port: Port on 127.0.0.1; 0: any free port.
         no_clips: Do not render a few seconds of the best agent after each evaluation.
     """

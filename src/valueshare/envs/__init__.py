@@ -126,9 +126,10 @@ def _similar_names(env_id: str, without_bins: str, names: Mapping[Backend, list[
 def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:
     if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
         return f"put its module before its name, like my_package:{env_id}"
-    newest = {_without_version(name): name for name in sorted(chain.from_iterable(names.values()))}
+    known = sorted(name for name in chain.from_iterable(names.values()) if "/" not in name)
+    newest = {_without_version(name): name for name in known}
     none_near = f"no {either(BACKENDS[backend].kind for backend in names)} has a similar name"
-    return suggestion(_without_version(env_id), newest) or none_near
+    return suggestion(_without_version(env_id), newest, cutoff=0.7) or none_near  # not CartpoleSwingup for CartPole
 
 
 def _without_version(name: str) -> str:

@@ -31,7 +31,7 @@ def atari_game(name: str) -> AtariGame:
     if game is None:
         key = game_key_of_id(name)
         names = {key: game.name for key, game in _games_by_key().items()}
-        hint = suggestion(key, names, 1 if key in names else 3) or "none is near; write one as Pong"
+        hint = suggestion(key, names, 1 if key in names else 3) or "none is near; write a name like Pong"
         raise InvalidInput(f"there is no Atari game {name!r}: {hint}")
     return game
 

@@ -28,7 +28,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import one_hot
-from valueshare.errors import EnvironmentFailed, InvalidInput, exception_text, one_line
+from valueshare.errors import EnvironmentFailed, InvalidInput, check_module, exception_text, one_line
 
 TRIED_ACTIONS = 16
 STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # what a step returns
@@ -227,12 +227,7 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as reason:
-        module, separator, _ = env_id.partition(":")
-        if separator and getattr(reason.__cause__, "name", None) == module:  # Gymnasium's error has no name itself
-            raise InvalidInput(
-                f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "
-                "folder, write PYTHONPATH=. before the command"
-            ) from reason
+        check_module(env_id, reason)
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {one_line(reason)}") from reason
     except RAISED as error:
         raise _failed(env_id, "constructor", error) from error

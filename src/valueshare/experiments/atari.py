@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from valueshare.algorithm_info import algorithm_name, without_layer
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name, without_layer
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient
@@ -19,6 +19,7 @@ from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_se
 from valueshare.experiments.tabular_designs import by_scale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table, concat_agents
+from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
@@ -48,6 +49,8 @@ def atari_study(
         if (count := getattr(options, option)) is not None:
             as_count(option, count)
     algorithms = tuple(dict.fromkeys(map(algorithm_name, algorithm))) or design.algorithms
+    for member in algorithms:
+        check_known("algorithm", member, ALGORITHM_INFO)
     chosen = StudyDesign(
         games=tuple(dict.fromkeys(atari_game(game).name for game in options.env or design.games)),
         algorithms=algorithms,

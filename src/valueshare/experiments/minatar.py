@@ -16,6 +16,7 @@ from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, StudySize, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concat_agents, seed_list
+from valueshare.population.other_names import check_known
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
@@ -89,8 +90,7 @@ def minatar_study(
     known = dict.fromkeys(agent.algorithm for agent in AGENTS)
     chosen_algorithms = list(map(algorithm_name, algorithm)) or list(known)
     for name in chosen_algorithms:
-        if name not in known:
-            raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(known)}")
+        check_known("algorithm", name, known)
     names = env or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = seed_list(chosen.seeds, first_seed)

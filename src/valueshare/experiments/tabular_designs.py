@@ -76,7 +76,7 @@ class TabularStudy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "algorithm", self.algorithm.lower())
         if not re.match(ENV_NAME, self.env):
-            raise InvalidInput(f"unknown environment {self.env[:200]!r}: a name has letters, digits and . : / _ - only")
+            raise InvalidInput(f"there is no environment {self.env[:200]!r}: names have letters, digits and . : / _ -")
         check_learners(self.algorithm, self.k, self.step_size, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"`seeds = {self.seeds}`: an interval needs at least 2 runs")

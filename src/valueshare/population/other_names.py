@@ -65,6 +65,7 @@ NOTES = {  # added to the advice for (their name, our name); backticks mark sett
 }
 _ONE_STEP = "n-step returns are not supported; all targets are one-step"
 UNSUPPORTED_OPTIONS = {  # advice for options without an equivalent, if the command has the settings in backticks
+    "callback": "write `callbacks`, a list of functions of (records, run)",
     "n_actions": "the environment sets the number of actions",
     "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
     "n_envs": "every agent trains in one environment, and `seeds` is the number of agents",

@@ -290,7 +290,7 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",), observation: Sequ
         named = preset_name(env)
         return generic(observation) if named is None else PRESETS[named]()
     if not algorithms:
-        raise InvalidInput("no algorithm is given: write at least one name")
+        raise InvalidInput("no `algorithm` is given: write at least one name")
     first, *others = [atari(name) for name in algorithms]
     if any(preset != first for preset in others):
         raise InvalidInput(

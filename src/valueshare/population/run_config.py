@@ -8,11 +8,14 @@ from typing import Any
 import polars as pl
 
 from valueshare.algorithm_info import ALGORITHM_INFO
-from valueshare.errors import InvalidInput, without_marks
+from valueshare.errors import InvalidInput, one_line, without_marks
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.table import populations, table_digest
 from valueshare.records import AGENTS
+from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.schema import CONFIG, Invalid, TrainingConfig, validate_as
+
+RESTORE = "restore the original file, or start the run again in another folder"  # a missing or damaged file
 
 
 class NotOneRun(Invalid):
@@ -46,8 +49,27 @@ def check_agents_of_run(stored: TrainingConfig, agents: pl.DataFrame) -> None:
                 raise NotOneRun(f"chunks of {name}: {count}, and it has {heights.get(name, 0)} agents")
 
 
+def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
+    """The table of agents of a run folder; one that is missing or cannot be read is refused."""
+    try:
+        return read_parquet(folder / AGENTS, limit)
+    except FileNotFoundError as error:
+        raise InvalidInput(f"{folder / AGENTS} is missing: {RESTORE}") from error
+    except Unreadable as error:
+        raise InvalidInput(f"{error}; {RESTORE}") from error
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise damaged_agents(folder, one_line(error)) from error
+
+
+def damaged_agents(folder: Path, reason: str) -> InvalidInput:
+    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): {RESTORE}")
+
+
 def check_columns(agents: pl.DataFrame) -> None:
-    """Refuse a table of agents without names of environments and algorithms, or with other values than JSON has."""
+    """Refuse a table without the columns of agents, or with other values than JSON has."""
+    for name in ("agent", "seed"):
+        if name not in agents.columns:
+            raise InvalidInput(f"it has no column {name!r}")
     for name in ("env", "algorithm"):
         if agents.schema.get(name) != pl.String or agents[name].null_count():
             raise InvalidInput(f"{name} is not a column of names")
@@ -57,7 +79,7 @@ def check_columns(agents: pl.DataFrame) -> None:
 
 
 @contextmanager
-def damage_named(folder: Path, advice: str) -> Iterator[None]:
+def damage_named(folder: Path) -> Iterator[None]:
     """Turn errors of `checked_config` and `check_agents_of_run` into refusals that name the files of a run folder."""
     try:
         yield
@@ -65,4 +87,4 @@ def damage_named(folder: Path, advice: str) -> Iterator[None]:
         files = f"{folder}: {CONFIG} and {AGENTS} are not of one run"
         raise InvalidInput(f"{files} ({error}): restore the original files") from error
     except (Invalid, InvalidInput) as error:
-        raise InvalidInput(f"{folder / CONFIG} is damaged ({without_marks(error)}): {advice}") from error
+        raise InvalidInput(f"{folder / CONFIG} is damaged ({without_marks(error)}): {RESTORE}") from error

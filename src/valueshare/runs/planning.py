@@ -21,7 +21,7 @@ from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, as_list, check_agent_count, concat_agents, seed_list
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
-from valueshare.population.other_names import check_known
+from valueshare.population.other_names import canonical_name, check_known
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.launcher_options import LauncherOptions
@@ -46,9 +46,10 @@ def make_plan(
 ) -> Plan:
     """The plan of a run: each environment's preset, overridden by `settings`; k = "n" is its number of actions."""
     for name in settings:
-        if name in _OF_LAUNCHER:
+        option = name if name in _OF_LAUNCHER else canonical_name(name)
+        if option in _OF_LAUNCHER:
             raise InvalidInput(
-                f"`{name}` belongs to the launcher: write launcher=valueshare.LauncherOptions({name}=...)"
+                f"`{name}` belongs to the launcher: write launcher=valueshare.LauncherOptions({option}=...)"
             )
         check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
@@ -168,7 +169,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
     """One name or several, as a list."""
     names: list[Any] = as_list(value)
     if not names:
-        raise InvalidInput(f"no {kind} is given: write at least one name")
+        raise InvalidInput(f"no `{kind}` is given: write at least one name")
     for name in names:
         if not isinstance(name, str):
             hint = "; register a custom environment with Gymnasium first" if kind == "env" else ""

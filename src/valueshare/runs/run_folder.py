@@ -27,17 +27,17 @@ import polars as pl
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import OTHER_OUT, InvalidInput, one_line, without_marks
+from valueshare.errors import OTHER_OUT, InvalidInput, without_marks
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import check_table
 from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
 from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
-from valueshare.population.run_config import damage_named
+from valueshare.population.run_config import damage_named, damaged_agents, read_agents
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
-from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit
 from valueshare.runs.directory import check_results_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension_steps, from_config, to_config
@@ -51,7 +51,6 @@ from valueshare.text import resume_command
 
 # Everything that a run writes, at a URL too.
 RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
-RESTORE = "restore the original file, or start the run again in another folder"  # a damaged file
 
 
 class UsedOptions(NamedTuple):
@@ -144,24 +143,13 @@ def open_plan(folder: Path) -> Plan:
         problem = f"there is no training run in {folder}" if folder.exists() else f"{folder} does not exist"
         raise InvalidInput(f"{problem}: give the folder of a run")
     check_format(folder, stored)  # a run without a format is damaged
-    try:
-        agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{folder / AGENTS} is missing: put it back, or train the run again") from error
-    except Unreadable as error:
-        raise InvalidInput(f"{error}; {RESTORE}") from error
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise _damaged_agents(folder, one_line(error)) from error
+    agents = read_agents(folder, SizeLimit(TRUSTED_LIMIT))
     try:
         check_table(agents)
     except InvalidInput as error:
-        raise _damaged_agents(folder, without_marks(error)) from error
-    with damage_named(folder, RESTORE):
+        raise damaged_agents(folder, without_marks(error)) from error
+    with damage_named(folder):
         return from_config(stored, agents)
-
-
-def _damaged_agents(folder: Path, reason: str) -> InvalidInput:
-    return InvalidInput(f"{folder / AGENTS} is damaged ({reason}): {RESTORE}")
 
 
 def record_resume(folder: Path, command: str, used: UsedOptions) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, check_module
 from valueshare.tabular.rules import check_tables
 from valueshare.text import suggestion
 
@@ -193,9 +193,10 @@ def _make(env_id: str, **options: Any) -> Any:
         if "/" in env_id and ":" not in env_id:
             hint = f"put its module before its name, like my_package:{env_id}"
             raise InvalidInput(f"there is no environment {env_id!r}: {hint}") from error
+        check_module(env_id, error)
         names = ("gridworld", *PUBLISHED)
         hint = " ".join([suggestion(env_id, names, 1, 0.4), f"tables are known of {', '.join(names)}"]).strip()
-        raise InvalidInput(f"unknown environment {env_id!r}: {hint}") from error
+        raise InvalidInput(f"there is no environment {env_id!r}: {hint}") from error
 
 
 def gridworld(

@@ -7,6 +7,7 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.host_memory import check_free_memory
 from valueshare.setting import as_count
+from valueshare.text import suggestion
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
 ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
@@ -19,7 +20,8 @@ def check_learners(
 ) -> None:
     """Refuse an unknown algorithm, numbers out of range, and lists with duplicates."""
     if algorithm not in ALGORITHMS:
-        raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
+        hint = suggestion(algorithm, list(ALGORITHMS), 1) or f"write one of {', '.join(ALGORITHMS)}"
+        raise InvalidInput(f"there is no tabular algorithm {algorithm!r}: {hint}")
     check_once("k", ks)
     check_once("step_size", step_sizes)
     for k in ks:

@@ -15,6 +15,7 @@ from run_configs import write_config
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
+from valueshare.population.run_config import RESTORE
 from valueshare.report.notes import short_names, shortened
 from valueshare.report.page.live import PageUpdater
 from valueshare.schema import FORMAT, body_checksum
@@ -305,7 +306,7 @@ def test_a_run_without_its_agents_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"kind": "training", "settings": {}}')
     pl.DataFrame({"agent": [0], "step": [0], "score": [1.0]}).write_parquet(tmp_path / "evaluations.parquet")
     line = refused(tmp_path)
-    assert line == f"{tmp_path / 'agents.parquet'} is missing: put it back, or train the run again"
+    assert line == f"{tmp_path / 'agents.parquet'} is missing: {RESTORE}"
 
 
 def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
@@ -348,7 +349,7 @@ def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Pa
     assert begun == f"{runs / 'begun'} is left out: {runs / 'begun' / 'records'} holds no records: train first"
     assert damaged.startswith(f"{runs / 'damaged'} is left out: {runs / 'damaged' / 'agents.parquet'} ")
     missing = runs / "without" / "agents.parquet"
-    assert without == f"{missing.parent} is left out: {missing} is missing: put it back, or train the run again"
+    assert without == f"{missing.parent} is left out: {missing} is missing: {RESTORE}"
     (note,) = shortened([begun], short_names(results.paths))  # pages go to other people
     assert note == "begun is left out: begun/records holds no records: train first"
     for named in ((runs / "sound", runs / "damaged"), (runs, runs / "damaged"), (runs / "damaged", runs)):

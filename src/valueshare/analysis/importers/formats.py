@@ -15,10 +15,17 @@ import polars as pl
 from valueshare.analysis.importers.columns import METRICS, REQUIRED, TYPES, read_table, short, typed
 from valueshare.analysis.run_values import diverged
 from valueshare.analysis.tidy import shorten_list
-from valueshare.errors import InvalidInput, printable
-from valueshare.population.run_config import check_agents_of_run, check_columns, checked_config, damage_named
-from valueshare.records import AGENTS, RECORDS, read_tables
-from valueshare.result_files import SizeLimit, read_arrays, read_parquet
+from valueshare.errors import InvalidInput, printable, without_marks
+from valueshare.population.run_config import (
+    check_agents_of_run,
+    check_columns,
+    checked_config,
+    damage_named,
+    damaged_agents,
+    read_agents,
+)
+from valueshare.records import RECORDS, read_tables
+from valueshare.result_files import SizeLimit, read_arrays
 from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
@@ -82,16 +89,13 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> ImportedRes
 
 def read_config_and_agents(folder: Path, limit: SizeLimit | None = None) -> tuple[dict[str, Any] | None, pl.DataFrame]:
     """The configuration of a run folder, where it has one, and its table of agents, checked as `resume` checks them."""
-    if not (folder / AGENTS).exists():
-        raise InvalidInput(f"{folder / AGENTS} is missing: put it back, or train the run again")
     config, agents = read_config(folder), read_agents(folder, limit)
-    _require(agents, ("agent", "env", "algorithm", "seed"), folder / AGENTS, "it is not of a run")
     try:
         check_columns(agents)
     except InvalidInput as error:
-        raise InvalidInput(f"{folder / AGENTS} is damaged ({error}): put the original file back") from error
+        raise damaged_agents(folder, without_marks(error)) from error
     if config is not None:
-        with damage_named(folder, "put the original file back"):
+        with damage_named(folder):
             check_agents_of_run(checked_config(config)[0], agents)
     return config, agents
 
@@ -216,15 +220,6 @@ def _run_notes(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, An
     if count := records.filter(diverged(records))["agent"].n_unique():
         notes.append(f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights")
     return tuple(notes)
-
-
-def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
-    """The table of agents of a run folder."""
-    file = folder / AGENTS
-    try:
-        return read_parquet(file, limit)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
 
 
 def _json(file: Path, *, finite: bool = True) -> dict[str, Any] | None:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.formats import read_agents, read_run_folder, read_tidy
+from valueshare.analysis.importers.formats import read_run_folder, read_tidy
 from valueshare.analysis.importers.sources import FILES, find_sources, tables_not_read
 from valueshare.analysis.tidy import RUN_COLUMNS, group_label, shorten_list
 from valueshare.errors import InvalidInput
+from valueshare.population.run_config import read_agents
 from valueshare.result_files import SizeLimit, TooLarge
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")

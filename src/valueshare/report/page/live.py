@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.formats import read_agents, read_config_and_agents
+from valueshare.analysis.importers.formats import read_config_and_agents
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.importers.sources import refuse_tabular
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
+from valueshare.population.run_config import read_agents
 from valueshare.printing import print_line
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
