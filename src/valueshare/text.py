@@ -23,6 +23,13 @@ def either(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def shorten_list(items: Sequence[str], most: int = 5) -> str:
+    """The first items of a list, and how many more there are; with semicolons if an item has a comma."""
+    more = len(items) - most
+    separator = "; " if any("," in item for item in items) else ", "
+    return separator.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
     """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
     written = known if isinstance(known, Mapping) else {word: word for word in known}

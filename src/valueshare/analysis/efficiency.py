@@ -17,9 +17,9 @@ from valueshare.analysis.tidy import (
     require,
     select,
     selection_name,
-    shorten_list,
 )
 from valueshare.errors import InvalidInput
+from valueshare.text import shorten_list
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

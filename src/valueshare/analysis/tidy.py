@@ -13,6 +13,7 @@ import polars as pl
 from valueshare.algorithm_info import k_text
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
+from valueshare.text import shorten_list
 
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
@@ -207,10 +208,3 @@ def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFr
         return [("all runs", rows)]
     tables = rows.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
     return [(group_label(group.select(by).row(0, named=True)), group) for group in tables]
-
-
-def shorten_list(items: Sequence[str], most: int = 5) -> str:
-    """A list in words that stays short; with semicolons where an item has a comma."""
-    more = len(items) - most
-    separator = "; " if any("," in item for item in items) else ", "
-    return separator.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.tabular_designs import by_scale
+from valueshare.experiments.scales import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan

@@ -14,10 +14,10 @@ import polars as pl
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.tabular_designs import GRIDWORLD, TabularStudy, several_action_sets
+from valueshare.progress_bar import shown_progress
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.schema import validate_as
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
-from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
 
 CURVE_POINTS = 60

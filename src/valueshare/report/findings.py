@@ -12,13 +12,13 @@ from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.tidy import CI95, shorten_list
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
 from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import exact, format_number
+from valueshare.text import exact, format_number, shorten_list
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",

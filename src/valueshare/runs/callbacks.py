@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import CallbackFailed, InvalidInput, exception_text, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
-from valueshare.text import suggestion
+from valueshare.text import shorten_list, suggestion
 
 KEY = "callbacks"  # in provenance.json
 MAX_CALLBACKS = 16
