@@ -48,7 +48,7 @@ TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
 class RunSize(NamedTuple):
-    """How much there is to compute; at most `most_workers` can share it, one per `share`."""
+    """The amount of computation; at most `most_workers` can share it, one per `share`."""
 
     agent_steps: int
     steps: int  # of all populations, one after the other

@@ -19,7 +19,7 @@ MAX_VALUES = 1_000  # in the list of one setting
 
 
 class Setting(NamedTuple):
-    """One setting, as it is declared."""
+    """The declaration of one setting."""
 
     name: str
     kind: Any  # its type; of `int | None`, int

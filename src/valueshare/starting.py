@@ -206,7 +206,7 @@ def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run
 
 
 def _open_storage(location: Location, execution: ExecutionOptions) -> AbstractContextManager[RunStorage]:
-    """Where the files of a run are written."""
+    """The storage to which a run is written."""
     if not isinstance(location, Path):
         run_folder.check_links(location)
         execution.poll_stop()

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
-# What `train` prints at its end, and what reports call a final score.
+# The scores that `train` prints at its end, and that reports call final.
 LAST_SCORE = "score of the last evaluation"
 FINAL_SCORE = "mean of the last three evaluations"
 
@@ -43,7 +43,7 @@ def resume_command(location: object) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers in order, each once: 0 to 29, 31, 40 to 42."""
+    """Sorted unique integers as ranges: 0 to 29, 31, 40 to 42."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""The tidy table that all statistics start from, and notes on what it lacks.
+"""The tidy table that all statistics start from, and notes on missing values.
 
 A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other metrics. Ragged tables are normal:
 seeds that are missing, curves that are shorter, evaluations without a finished episode. All values are used, and
@@ -25,7 +25,7 @@ Selection = str | Mapping[str, object]  # an algorithm's name, or columns with t
 
 
 class Estimate(NamedTuple):
-    """A table of numbers, and sentences on what they leave out."""
+    """A table of numbers, and notes on values that are left out."""
 
     table: pl.DataFrame
     notes: tuple[str, ...]
@@ -45,7 +45,7 @@ def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def group_columns(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The columns that make groups: the caller's, or those of `VARIANT` that the table has."""
+    """The columns to group by: the caller's, or the columns of `VARIANT` that the table has."""
     return tuple(by) if by is not None else tuple(name for name in VARIANT if name in table.columns)
 
 

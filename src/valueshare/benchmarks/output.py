@@ -81,7 +81,7 @@ def _digits(value: float, decimals: int) -> str:
 
 
 def _time(ms: float) -> str:
-    """In the largest unit of which it is at least one."""
+    """A time in the largest unit of which it is at least one."""
     units = {"s": 1e-3, "ms": 1.0, "µs": 1e3, "ns": 1e6}
     unit = next((unit for unit, per_ms in units.items() if ms * per_ms >= 1), "ns")
     return f"{ms * units[unit]:,.4g} {unit}"

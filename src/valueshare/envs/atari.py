@@ -1,4 +1,4 @@
-"""Atari games through ale-py's vector environment: emulators in C++ on threads of their own.
+"""Atari games through ale-py's vector environment: emulators in C++, on separate threads.
 
 An observation is one frame, (84, 84) uint8: only new frames are copied, and the caller stacks the last four. Rewards
 are raw. What the vector environment does by itself, and how it is used here:

@@ -54,7 +54,7 @@ def indices(codes: Sequence[int], actions: int) -> list[int]:
 
 @cache
 def action_count(rom: str, full: bool) -> int:
-    """How many actions a game has: all of ALE's, or those that do something in it."""
+    """The number of actions of a game: its minimal action set, or ALE's `full` one."""
     if full:
         return 18
     ale = _ale()

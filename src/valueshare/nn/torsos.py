@@ -34,7 +34,7 @@ class Torso(NamedTuple):
 
 
 def torso(shape: NetworkShape) -> Torso:
-    """All of a network but its last hidden layer and its outputs: an MLP, or convolutions.
+    """The layers before the last hidden one: an MLP, or convolutions.
 
     Shapes: [..., *shape.observation] -> [..., features].
     """

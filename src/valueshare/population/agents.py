@@ -1,6 +1,6 @@
 """The table of agents: one row per agent, more rows a sweep.
 
-What may differ between the agents of one population is a column here; what they share is in
+Settings that may differ between the agents of one population are columns here; shared ones are in
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
 """
 

@@ -1,7 +1,7 @@
 """Every setting of a training run, declared once.
 
-`TrainingSettings` are those that all agents of a population share, `AgentSettings` those that each
-agent has of its own. Nothing heavy is imported here: the command line reads it at its start.
+`TrainingSettings` are those that all agents of a population share, `AgentSettings` those of
+each agent. Nothing heavy is imported here: the command line reads it at its start.
 """
 
 import json
@@ -157,7 +157,7 @@ class TrainingSettings:
 
     @property
     def phases(self) -> int:
-        """How many phases; the last one may be shorter."""
+        """The number of phases; the last one may be shorter."""
         return ceil_div(self.steps, self.checkpoint_interval)
 
     @property
@@ -180,7 +180,7 @@ class TrainingSettings:
 
     @property
     def evaluations(self) -> int:
-        """How many evaluations of a run: before its first step, and after some of its phases."""
+        """The number of evaluations of a run: before its first step, and after some of its phases."""
         return 1 + ceil_div(self.steps, self.eval_interval)
 
     def phase_end(self, phase: int) -> int:

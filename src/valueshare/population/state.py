@@ -1,4 +1,4 @@
-"""A population: what is fixed about its agents, and what changes while they learn.
+"""A population: the constants of its agents (`Population`), and their variables (`State`).
 
 `Population` is fixed: the settings, and the hyperparameters that differ per agent, as [P] tensors.
 `State` is everything that changes: stacked tensors with the agents first, updated in place, so that

@@ -24,7 +24,7 @@ from valueshare.replay.segments import Cursors, rows_since
 from valueshare.replay.transitions import Transitions
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
-FILE_BYTES = 256 << 20  # a file ends when its chunks have so many, before compression
+FILE_BYTES = 256 << 20  # target size of a file, before compression
 LEVEL = 1  # level of compression: higher ones take several times as long for a tenth less
 
 T = TypeVar("T")

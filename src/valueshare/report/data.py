@@ -51,7 +51,7 @@ class ReportData:
 
     @cached_property
     def main(self) -> pl.DataFrame:
-        """All runs; of Atari games without those with RMSprop, unless there are no others."""
+        """All runs; on Atari games without RMSprop runs, unless there are no others."""
         others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
         return others if self.atari and not others.is_empty() else self.table
 

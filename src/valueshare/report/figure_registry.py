@@ -1,4 +1,4 @@
-"""The figures that a report can have: their needs, and how they are drawn."""
+"""The figures of reports: their requirements, and how they are drawn."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     difference: Interval | None  # of the statistic; None where environments share no scale
     values: tuple[float, float] | None  # x and y
     improvement: Interval  # the probability that a run of x beats one of y
-    what: str  # what the difference is of
+    what: str  # the quantity that is compared
     normalized: bool  # whether it is on a scale that all environments share
     notes: tuple[str, ...]
 
@@ -69,7 +69,7 @@ class Comparison(NamedTuple):
 
     @property
     def enough_seeds(self) -> int:
-        """For an interval to be trusted; with several environments, half as many per environment."""
+        """Seeds from which intervals can be trusted; with several environments, half as many per environment."""
         return FEW_SEEDS if self.envs.height == 1 else FEW_SEEDS // 2
 
 
@@ -231,7 +231,7 @@ def _difference(comparison: Comparison) -> float:
 
 
 def _probability(comparison: Comparison) -> float:
-    """How far the probability of improvement is from that of equals."""
+    """Distance of the probability of improvement from 0.5."""
     return abs(comparison.improvement.value - 0.5)
 
 

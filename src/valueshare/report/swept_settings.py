@@ -151,7 +151,7 @@ def find_tuned(data: ReportData) -> list[HeldOutChoice]:
 
 
 def tuned_variants(data: ReportData) -> list[Variant]:
-    """Of the first grid: the best value of the first setting and the smallest, each at its best second setting."""
+    """The best and the smallest value of the first grid's first setting, each at its best second setting."""
     if not (choices := find_tuned(data)):
         return []
     grid, table = choices[0].grid, choices[0].table.drop_nulls("best")

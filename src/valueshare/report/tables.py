@@ -50,7 +50,7 @@ class ScoreTable(NamedTuple):
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
-    """From a tidy table: the mean over seeds of the last three evaluations.
+    """The mean over seeds of the last three evaluations, from a tidy table.
 
     Returns `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
     """
@@ -106,7 +106,7 @@ def to_markdown(table: ScoreTable) -> str:
 
 
 def to_csv(table: ScoreTable) -> str:
-    """All digits, nothing bold: for programs."""
+    """The table for programs: all digits, nothing bold."""
     columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
     for i, variant in enumerate(table.variants):
         columns[variant.style.label] = [row[i] for row in table.scores]
@@ -178,13 +178,13 @@ def _cell(value: object) -> str:
 
 
 def _tex(text: str) -> str:
-    """Text that TeX prints as it is."""
+    """Text escaped for TeX."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: "\\" + character for character in "&%$#_{}"}
     return "".join(special.get(character, character) for character in text)
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text escaped for Markdown, on one line."""
     plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     return "".join("\\" + character if character in "\\|*_`[]" else character for character in plain)

@@ -127,7 +127,7 @@ class Display:
         return (self._total() - self._done()) / rate
 
     def line(self) -> str:
-        """One line: the population of the last callback, and how many run at once."""
+        """The progress as one line: the population of the last callback, and the number that run at once."""
         spec, step = self._specs[self._shown], self._steps[self._shown]
         number = list(self._specs).index(self._shown) + 1
         agents = pluralize(spec.agents.height, "agent")

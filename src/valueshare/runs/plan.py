@@ -196,7 +196,7 @@ def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | Non
 
 
 def _differences(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs between two configurations; what the wanted one leaves open is as stored."""
+    """Differences between two configurations; values that the wanted one leaves open equal the stored ones."""
     return differences(_flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted))
 
 

@@ -59,20 +59,20 @@ class StagingBuffer:
             self._copied = _event() if inside is None else inside[0]._copied
 
     def put(self, values: NDArray[Any]) -> None:
-        """From the host to the device, without waiting for it."""
+        """Copy from the host to the device, without waiting."""
         self.wait()
         np.copyto(self.array, values)
         self.upload()
 
     def get(self) -> NDArray[Any]:
-        """From the device to the host; waits for it. The next call overwrites the array."""
+        """Copy from the device to the host, and wait. The next call overwrites the array."""
         self.copy_to_host()
         self.record()
         self.wait()
         return self.array
 
     def wait(self) -> None:
-        """Until the host side may be read or written again."""
+        """Wait until the host side may be read or written again."""
         if self._copied is not None:
             self._copied.synchronize()
 
@@ -170,7 +170,7 @@ class StepBuffers(NamedTuple):
 
 
 def make_step_buffers(population: Population, shared: SharedArrays | None = None) -> StepBuffers:
-    """With `shared`, the host sides are memory that another process uses too."""
+    """Buffers of one step; with `shared`, their host sides are memory that another process uses too."""
     p, env, device = population.size, population.env, population.device
     fields = step_fields(env, p)
     host = mapped = action_host = action_mapped = None
@@ -191,7 +191,7 @@ def make_step_buffers(population: Population, shared: SharedArrays | None = None
 
 
 def _copy_by_kernel(source: Tensor, target: Tensor) -> None:
-    """Of numbers that are never negative: `copy_` itself would use a copy engine."""
+    """Copy non-negative numbers by a kernel; `copy_` would use a copy engine."""
     torch.abs(source, out=target)
 
 

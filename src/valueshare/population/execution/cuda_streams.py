@@ -25,7 +25,7 @@ class Streams:
             self._groups = [stream for stream in streams if stream != self._joint]
 
     def begin(self) -> None:
-        """All streams wait for the work that the caller has launched."""
+        """Make all streams wait for the work that the caller has launched."""
         if self._joint is not None:
             for stream in (self._joint, *self._groups):
                 stream.wait_stream(self._caller)

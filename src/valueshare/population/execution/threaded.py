@@ -36,7 +36,7 @@ class UpdateBarrier:
         self._failure: BaseException | None = None
 
     def arrive(self, t: int) -> None:
-        """At the update of step t."""
+        """Arrive at the update of step t; the last group to arrive runs it."""
         with self._changed:
             self._arrived += 1
             if self._arrived == self._groups:
@@ -46,7 +46,7 @@ class UpdateBarrier:
                 self._changed.notify_all()
 
     def wait(self, t: int) -> None:
-        """Until the update of step t is made."""
+        """Wait until the update of step t is made."""
         with self._changed:
             while self._updated != t and self._failure is None:
                 self._changed.wait(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""From a tidy table to the series that figures draw: its algorithms, means over seeds, smoothing.
+"""The series that figures draw from a tidy table: its algorithms, means over seeds, smoothing.
 
 The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other metrics. Missing
 values are left out of means, and every mean has its number of seeds.
@@ -29,7 +29,7 @@ class Variant(NamedTuple):
         return LearnerName.parse(self.algorithm)
 
     def selection(self) -> dict[str, object]:
-        """As the analysis names one."""
+        """The variant as a `Selection` of the analysis."""
         return {"algorithm": self.algorithm, "k": self.k}
 
     def rows(self, table: pl.DataFrame) -> pl.DataFrame:
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 
 def tidy(table: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The rows whose `column` is a finite number; k is 0 where there is none."""
+    """The rows whose `column` is a finite number; k is 0 for algorithms without k."""
     require(table, "env", "algorithm", "seed", "step", column)
     rows = finite(with_k(table), column).drop_nulls(column)
     if rows.is_empty():

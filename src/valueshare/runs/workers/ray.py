@@ -138,7 +138,7 @@ class RayLauncher(Launcher):
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
         threads = execution.threads or slot.cpus
-        # At a URL, each worker makes a copy of its own.
+        # At a URL, each worker makes its own copy.
         shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):

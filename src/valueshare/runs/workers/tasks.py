@@ -48,7 +48,7 @@ class Task:
     url: Url | None = None  # the run's URL, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
-        """For the process that runs it alone: a URL may have a password."""
+        """The task as JSON, only for the process that runs it: a URL may have a password."""
         return msgspec.json.encode(self).decode()
 
 
