@@ -1,4 +1,4 @@
-"""Quantities that change with the timestep."""
+"""Schedules: quantities that change with the timestep."""
 
 import torch
 from torch import Tensor

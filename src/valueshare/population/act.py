@@ -18,7 +18,7 @@ class Exploration(NamedTuple):
     """The random draws of epsilon-greedy, [P] each, or [T, P] for several steps."""
 
     explores: Tensor  # bool: the agent takes a random action
-    random_actions: Tensor  # int64: which one
+    random_actions: Tensor  # int64
 
 
 @torch.no_grad()

@@ -27,8 +27,8 @@ from valueshare.text import pluralize
 # Libraries allocate this much more when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 90_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
-# While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
-# layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
+# While learning on a CPU, in multiples of the tensors saved for the backward pass, of the weights (gradients,
+# layouts, and an optimiser's temporary tensors) and of the pairwise errors of quantiles.
 ACTIVATION_FACTOR, WEIGHT_FACTOR, PAIR_FACTOR = 1.2, 2, 9
 CUDA_ACTIVATION_FACTOR, CUDA_WEIGHT_FACTOR = 4, 6  # CUDA graphs keep temporary tensors; measured less closely
 RECORD_BYTES = 3 * 160  # an evaluation, three times: as it was written, as a table, and in the display
@@ -46,7 +46,7 @@ GPU_MEMORY = "GPU memory"
 
 
 class DoesNotFit(InvalidInput):
-    """A run needs more memory than there is; its plan is sound otherwise."""
+    """A run needs more memory than is available; its plan is otherwise valid."""
 
     def __init__(self, message: str, *, fewer_agents_fit: bool = True) -> None:
         super().__init__(message)
@@ -162,7 +162,7 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
 
 
 def most_agents(needs: MemoryEstimate, device: torch.device, free: int, host_free: int) -> int:
-    """How many agents of a population fit into the free memory of a device and its host."""
+    """The number of agents of a population that fit into the free memory of a device and its host."""
     required = needs.device_bytes(device)
     fixed = required.fixed + (PROCESS_BYTES if device.type == "cpu" else 0)
     fit = int((USABLE * free - fixed) // required.per_agent)
@@ -174,7 +174,7 @@ def most_agents(needs: MemoryEstimate, device: torch.device, free: int, host_fre
 
 
 def process_bytes(needs: MemoryEstimate, device: torch.device) -> int:
-    """The host memory of a population in a process of its own, which trains on that device."""
+    """The host memory of a population in a separate process that trains on that device."""
     if device.type == "cuda":
         return needs.host_bytes().total + FIXED_BYTES["cpu"] + PROCESS_BYTES
     return needs.device_bytes(device).total + PROCESS_BYTES
@@ -182,7 +182,7 @@ def process_bytes(needs: MemoryEstimate, device: torch.device) -> int:
 
 def free_bytes(device: torch.device) -> int | None:
     """Memory that a new population could have, in bytes; None where it is unknown."""
-    if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
+    if device.type == "cuda":  # PyTorch caches freed memory, and reuses it
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
     return host_memory.free_bytes()

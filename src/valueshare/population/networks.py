@@ -52,7 +52,7 @@ def network_inputs(observation: Tensor, tau: Tensor | None) -> tuple[Tensor, ...
 
 
 def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
-    """The sizes of one agent's network, and how its weights start."""
+    """The sizes of one agent's network, and its initialization."""
     return NetworkShape(
         env.network_shape, env.actions, settings.hidden, settings.observation_scale, settings.initialization
     )

@@ -49,7 +49,7 @@ class EvaluationOptions:
     device: str = AUTO  # that of the run, if it is here
     threads: int | None = None  # for the environments; None: one per core
     progress: bool = True
-    on_step: Callable[[], object] = lambda: None  # what it raises ends the evaluation, and nothing is written
+    on_step: Callable[[], object] = lambda: None  # an exception from it ends the evaluation, and nothing is written
 
 
 class Evaluated(NamedTuple):

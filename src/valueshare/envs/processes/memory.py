@@ -32,7 +32,7 @@ class SharedArrays:
     """Arrays at fixed offsets of one block of memory, which is a file without a name."""
 
     def __init__(self, fields: Sequence[Field], descriptor: int | None = None) -> None:
-        """Allocate the arrays, or map those of another process: the `descriptor` is of its memory, with the same fields."""
+        """Allocate the arrays, or map those of another process: `descriptor` and the same fields."""
         where = aligned_slices([field.nbytes for field in fields])
         self.descriptor = _new_file(where[-1].stop) if descriptor is None else descriptor
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.descriptor, where[-1].stop), np.uint8)

@@ -96,7 +96,7 @@ class StagingBuffer:
             self.host.copy_(self.tensor, non_blocking=True)
 
     def record(self) -> None:
-        """Everything launched so far is what `wait` waits for."""
+        """Let `wait` wait for everything launched so far."""
         if self._copied is not None:
             self._copied.record()
 
@@ -114,7 +114,7 @@ class StagingBuffer:
             until = time.perf_counter() + SPIN_SECONDS
             while self.array.min() < 0:
                 if time.perf_counter() > until:
-                    torch.cuda.current_stream().synchronize()  # raises what went wrong
+                    torch.cuda.current_stream().synchronize()  # raises the error of the device
                     break
                 time.sleep(0)  # other threads may want the interpreter
         return self.array

@@ -57,12 +57,12 @@ class Streams:
                 stream.wait_event(done)
 
     def record_learning(self) -> None:
-        """The joint work so far is what `after_learning` waits for."""
+        """Let `after_learning` wait for the joint work so far."""
         if self._joint is not None:
             self._learned = self._joint.record_event()
 
     def after_learning(self) -> None:
-        """Work launched on the current stream from now on waits for what was recorded last."""
+        """Work launched on the current stream from now on waits for the last `record_learning`."""
         if self._learned is not None:
             torch.cuda.current_stream().wait_event(self._learned)
 
