@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.backends import BACKENDS
@@ -22,7 +23,7 @@ from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
 from valueshare.population.devices import check_replay_device, checked_device, release_memory, training_on
 from valueshare.population.engine import Engine, make_engine
-from valueshare.population.networks import NetworkFactory
+from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, load_state_dict_, make_population, state_dict
@@ -153,9 +154,7 @@ def _run_phases(
                     report(phase, records)
                     continue
                 writer.wait()  # the host has memory for one copy of the state
-                tensors = state_dict(state)
-                if in_background:
-                    tensors = {key: tensor.to("cpu", copy=True) for key, tensor in tensors.items()}
+                tensors = _host_copies(state_dict(state)) if in_background else state_dict(state)
                 delta = None if phase + 1 == settings.phases else _replay_delta(state.replay, since)
                 writer.write(
                     partial(save, paths, phase, identity, tensors, records, delta),
@@ -175,6 +174,10 @@ def writes_in_background(device: torch.device, env: EnvironmentSpec, replay: Tra
     checkpoint is written, must not run other programs of JAX during a phase.
     """
     return device.type == "cuda" and not BACKENDS[env.backend].uses_jax and not transitions.holds_frames(replay)
+
+
+def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _replay_delta(replay: Transitions, since: segments.Cursors) -> ReplayDelta:

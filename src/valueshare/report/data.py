@@ -25,8 +25,9 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.errors import printable
-from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
+from valueshare.report.figures.series import with_k
 from valueshare.report.figures.style import ATARI_ACTIONS
+from valueshare.report.figures.variants import Variant, baseline_variant, find_variants
 from valueshare.report.notes import short_names
 
 Result = TypeVar("Result")

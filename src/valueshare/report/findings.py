@@ -15,7 +15,8 @@ from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import Variant, baseline_variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant, baseline_variant
 from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
 from valueshare.text import exact, format_number, shorten_list

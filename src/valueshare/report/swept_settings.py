@@ -13,7 +13,8 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS, VARIANT
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
 from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
-from valueshare.report.figures.series import Variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant
 from valueshare.text import plain_numbers, pluralize
 
 MAX_MAPS = 12  # in one figure

@@ -15,7 +15,8 @@ from valueshare.analysis.scales import human_normalized
 from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score, paper_scores
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, find_variants, game, with_k
+from valueshare.report.figures.series import game, with_k
+from valueshare.report.figures.variants import Variant, find_variants
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 MISSING = "–"

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.efficiency import EfficiencyPoint, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, baseline_variant, find_variants
 from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style
+from valueshare.report.figures.variants import Variant, baseline_variant, find_variants
 from valueshare.text import format_steps
 
 
