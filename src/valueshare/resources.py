@@ -115,7 +115,7 @@ class LaunchPlan(NamedTuple):
     plan: Plan
     launcher: Launcher
     resources: Resources
-    lines: list[str]  # what was chosen, and a hint
+    lines: list[str]  # the choices, and a hint
     check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
 
 

@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
 
 
 def _digits(value: float, decimals: int) -> str:
-    """A number with so many decimals, or two digits where that would leave fewer."""
+    """A number with `decimals` decimals, or two digits if that would leave fewer."""
     return f"{value:,.{decimals}f}" if value >= 10 ** (1 - decimals) else f"{value:.2g}"
 
 

@@ -1,7 +1,7 @@
 """Atari games through ale-py's vector environment: emulators in C++, on separate threads.
 
 An observation is one frame, (84, 84) uint8: only new frames are copied, and the caller stacks the last four. Rewards
-are raw. What the vector environment does by itself, and how it is used here:
+are raw. Behaviour of the vector environment, and its use here:
 
 - Its defaults are another protocol (no-ops, FIRE, clipped rewards, no sticky actions, minimal actions, reset in the
   step after an end), so all of its settings are given explicitly.

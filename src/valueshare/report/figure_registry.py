@@ -28,7 +28,7 @@ from valueshare.text import either, format_steps, pluralize
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
 MIN_TOP, MAX_TOP = 2.0, 100.0  # normalized scores up to which profiles go
-SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
+SMOOTH_FROM = 50  # evaluations: fewer are not smoothed
 
 GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes

@@ -34,7 +34,7 @@ class Grid(NamedTuple):
     algorithms: tuple[str, ...]  # whose runs they are: the algorithm, and the same without the layer if it is its k = 0
     settings: tuple[str, str]  # k first, if it is one of them
     runs: pl.DataFrame  # a row per run: both settings, seed, score (its AUC), diverged
-    score: str  # what the score is
+    score: str  # the meaning of the score
 
     @property
     def title(self) -> str:

@@ -25,7 +25,7 @@ BOLD = "Bold: the highest, quantile networks among themselves."
 
 
 class ScoreTable(NamedTuple):
-    """Scores as they are printed: `scores[row][column]`, None where there is none."""
+    """Formatted scores: `scores[row][column]`, None for missing ones."""
 
     envs: tuple[str, ...]
     variants: tuple[Variant, ...]
@@ -118,7 +118,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
     Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
-    100 (score - published) / |published|. What the paper did not run has nulls.
+    100 (score - published) / |published|. Nulls where the paper has no run.
     """
     atari_means = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
     if atari_means.is_empty():

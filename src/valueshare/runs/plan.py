@@ -39,7 +39,7 @@ class Plan:
     device: str = "cpu"  # or AUTO
     compiled: bool | None = False  # None: chosen when the run starts
     network: str | None = None  # the name of the function that makes a custom network
-    # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
+    # Environments that share populations: the family's name by environment. Each other one is its own family. Stored,
     # so that a folder can be read where the environments are not installed.
     families: Mapping[str, str] = field(default_factory=dict)
     # Number of chunks by the name of a population that is split; the chunks are populations too. It changes no number,

@@ -217,7 +217,7 @@ def sync_progress(folder: Path, plan: Plan) -> None:
 
 
 def remove_leftovers(folder: Path, plan: Plan) -> None:
-    """Delete what a killed process left of finished populations: old checkpoints, a half-written progress file.
+    """Delete a killed process's leftovers of finished populations: old checkpoints, partial progress files.
 
     The caller holds the folder's lock.
     """

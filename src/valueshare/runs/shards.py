@@ -17,8 +17,7 @@ from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
 from valueshare.text import pluralize
 
-# A step costs something whatever the number of agents: as much as this many agents more. On a busy CPU, with a network
-# of 128-128, that was between 3 and 12.
+# The fixed cost of a step, in agents: 3 to 12 were measured on a busy CPU, with a network of 128-128.
 STEP_OVERHEAD_AGENTS = 8
 
 

@@ -50,7 +50,7 @@ def save(
     records: pl.DataFrame,
     delta: ReplayDelta | None,
 ) -> None:
-    """Commit a phase, then delete what neither it nor the checkpoint before it needs.
+    """Commit a phase, then delete files that neither it nor the checkpoint before it needs.
 
     `delta` is None for the last phase of a run. Segments of replay that end before the oldest live
     transition are dropped.
@@ -81,7 +81,7 @@ def save(
 
 
 def remove_partial_files(paths: CheckpointPaths) -> None:
-    """Refuse symbolic links, then delete what killed processes left half-written.
+    """Refuse symbolic links, then delete partial files of killed processes.
 
     Only for the population's one writer.
     """
@@ -141,7 +141,7 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
 
 
 def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:
-    """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
+    """A test of names in checkpoints/NAME: whether one is of a checkpoint file that these manifests do not need."""
     names = {paths.manifest(manifest.phase).name for manifest in kept}
     names |= {name for manifest in kept for name in needed_files(manifest)}
     return lambda name: phase_of(name) is not None and name not in names
