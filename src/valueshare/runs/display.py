@@ -51,7 +51,7 @@ class Display:
         # Time and step of the first callback of each running population.
         self._began: dict[str, tuple[float, int]] = {}
         self._compiling = set(self._specs) if plan.compiled else set()
-        self._compiled_at: dict[str, int] = {}  # the step from which all is compiled
+        self._compiled_at: dict[str, int] = {}  # the step from which nothing is compiled any more
         self._shown = next(iter(self._specs))  # the population of the last callback
         self._refreshed = clock()
 
@@ -127,7 +127,7 @@ class Display:
         return (self._total() - self._done()) / rate
 
     def line(self) -> str:
-        """The progress as one line: the population of the last callback, and the number that run at once."""
+        """One line: the population of the last callback, and how many run at once."""
         spec, step = self._specs[self._shown], self._steps[self._shown]
         number = list(self._specs).index(self._shown) + 1
         agents = pluralize(spec.agents.height, "agent")
