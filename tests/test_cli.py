@@ -451,7 +451,7 @@ def test_warnings_begin_with_the_name_of_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("valueshare.cli.main", lambda: logging.getLogger("valueshare.records").warning("a is damaged"))
-    monkeypatch.setattr(program, "ENDED", {})
+    monkeypatch.setattr(program, "COMMAND_EXIT_CODES", {})
     monkeypatch.setattr(program, "exit_code_on_signal", lambda code: None)
     program.run()
     assert capsys.readouterr().err == "valueshare: a is damaged\n"

@@ -9,7 +9,7 @@ import pytest
 from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.cli import make_app
 from valueshare.errors import InvalidInput
-from valueshare.population.other_names import ALGORITHMS_NOT_HERE, OTHER_ALGORITHMS, OTHER_NAMES, check_known
+from valueshare.population.other_names import OTHER_ALGORITHMS, OTHER_NAMES, UNSUPPORTED_ALGORITHMS, check_known
 from valueshare.population.settings import SETTINGS
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -41,7 +41,12 @@ OTHER_OPTIONS = [  # of Stable-Baselines3, CleanRL and earlier versions, and wha
     ("--log-dir", "--out", "--out", "--out"),
     ("--net-arch", "--hidden", "--hidden is an option of train", "--hidden is an option of train"),
     ("--batch", "--batch-size", "--batch-size is an option of train", "--batch-size is an option of train"),
-    ("--n-actions", "that of the environment", "--help has all", "that of the environment"),
+    (
+        "--n-actions",
+        "the environment sets the number of actions",
+        "--help has all",
+        "the environment sets the number of actions",
+    ),
     ("--cuda", "--device cuda", "--device is an option of train", "--device cuda"),
     ("--gpu", "--device cuda", "--device is an option of train", "--device cuda"),
     ("--agents-at-once", "--population-agents", "is an option of train", "--population-agents"),
@@ -151,8 +156,8 @@ def test_algorithms_by_other_names(name: str, hint: str) -> None:
 def test_names_of_other_algorithms_are_not_ours() -> None:
     others = [name for names in OTHER_ALGORITHMS.values() for name in names]
     assert set(OTHER_ALGORITHMS) <= set(ALGORITHM_INFO)
-    assert len({*others, *ALGORITHMS_NOT_HERE, *ALGORITHM_INFO}) == sum(
-        map(len, (others, ALGORITHMS_NOT_HERE, ALGORITHM_INFO))
+    assert len({*others, *UNSUPPORTED_ALGORITHMS, *ALGORITHM_INFO}) == sum(
+        map(len, (others, UNSUPPORTED_ALGORITHMS, ALGORITHM_INFO))
     )
 
 

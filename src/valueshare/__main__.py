@@ -34,11 +34,11 @@ from valueshare.signals import (
     raise_on_signal,
 )
 
-ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is not a run
+COMMAND_EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # while nothing is training
 
 
 class _OneLine(logging.Formatter):
-    """Warnings as lines of printable characters: they name files, and say what is in them."""
+    """Formats warnings as printable text: they may quote file names and contents."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -49,8 +49,8 @@ def run() -> None:
     atexit.register(ignore_signals)  # the first is called last
     with suppress(OSError, RuntimeError):  # no file to write to
         faulthandler.enable()  # a library that crashes would say nothing
-    # A shell has its background jobs ignore Ctrl-C: so does all that is not a run.
-    codes = {n: code for n, code in ENDED.items() if signal.getsignal(n) != signal.SIG_IGN}
+    # A shell makes its background jobs ignore Ctrl-C; that is kept.
+    codes = {n: code for n, code in COMMAND_EXIT_CODES.items() if signal.getsignal(n) != signal.SIG_IGN}
     with exit_during_import(codes):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):

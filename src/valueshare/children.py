@@ -26,7 +26,7 @@ DEFECT, REFUSED, NOT_WRITTEN = 1, 2, 74
 
 
 class ChildResult(NamedTuple):
-    """How a child ended."""
+    """The exit code and the message of a child process."""
 
     code: int  # negative: by the signal of that number
     reason: str

@@ -17,7 +17,7 @@ MAX_LINE = 4_000  # characters of one line: a path of the system can be as long
 
 
 class InvalidInput(ValueError):
-    """Something the caller wrote is wrong; the message says what, and what to write instead.
+    """Input that its author can fix; the message says what is wrong, and what to write instead.
 
     The message has settings in backticks, by their Python names: `step_size`, or `step_size = 0`. The command line
     writes these as options, --step-size 0 (`cli.arguments.with_options`).

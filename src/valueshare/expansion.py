@@ -142,7 +142,7 @@ def baseline_fraction(k: Number) -> Number:
 
 
 def resolve_k(k: Coefficient, n: int | None) -> float:
-    """One k as a number: "n" or "N" is the number of actions, anything else is returned as it is."""
+    """One k as a number: "n" or "N" is the number of actions, anything else is returned unchanged."""
     if not is_n(k):
         return k  # type: ignore[return-value]
     if n is None:

@@ -14,7 +14,7 @@ CLONE = Path(__file__).resolve().parents[2]  # the repository's, if the package 
 
 @contextmanager
 def importing(library: str, extra: str, instead: str = "") -> Iterator[None]:
-    """Where the import of a library fails, say how to install it, and what else to do."""
+    """If the import of a library fails, say how to install it, and what else to do."""
     try:
         yield
     except ImportError as missing:

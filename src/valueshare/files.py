@@ -129,7 +129,7 @@ def cache_folder(name: str) -> Path:
 
 
 def file_digest(path: Path) -> str:
-    """The checksum of a file as it is now; that of `atomic_write` if nothing changed it."""
+    """The checksum of a file; equal to that of `atomic_write` if nothing changed it."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, checksum).hexdigest()
 

@@ -64,7 +64,7 @@ def return_freed_memory() -> None:
 
 
 def keep_freed_memory() -> None:
-    """For the rest of the process, keep freed blocks of up to 32 MB for the next ones, where the C library is glibc.
+    """Make glibc keep freed blocks of up to 32 MB for reuse, for the rest of the process.
 
     glibc returns such blocks to the system, which then clears every page of the next one: a fifth of the time of
     training small networks on a CPU. `return_freed_memory` returns them.
@@ -121,7 +121,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def refuse_without_memory(library: str, error: BaseException) -> None:
-    """Where a library cannot be loaded because there is no memory for it, say so."""
+    """Raise a clear error if a library cannot be loaded for lack of memory."""
     if is_out_of_memory(error):
         raise InvalidInput(
             f"there is no memory to load {library} ({first_line(error)}): free some, or raise the "
@@ -139,7 +139,7 @@ def _available() -> int | None:
 
 
 def _installed() -> int | None:
-    """All memory of the machine, where the free memory is unknown."""
+    """The total memory of the machine, for systems where the free memory is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -147,7 +147,7 @@ def _installed() -> int | None:
 
 
 def _left_in_group(root: Path = Path("/")) -> int | None:
-    """Memory left within the limits of this process's control groups; None where there is none.
+    """Memory left within the limits of this process's control groups; None without a limit.
 
     Every group on the path to the top of the hierarchy may have a limit, and the smallest rest counts. Pages of files
     that the kernel can drop at once are not counted as used.
@@ -173,7 +173,7 @@ def _left_in_group(root: Path = Path("/")) -> int | None:
 
 
 def _address_limit() -> int | None:
-    """The limit of the address space in bytes; None where there is none."""
+    """The limit of the address space in bytes; None without one."""
     try:
         import resource
 
@@ -184,7 +184,7 @@ def _address_limit() -> int | None:
 
 
 def _left_of_addresses() -> int | None:
-    """Addresses left within a limit (ulimit -v, prlimit --as); None where there is none."""
+    """Addresses left within a limit (ulimit -v, prlimit --as); None without one."""
     limit = _address_limit()
     if limit is None:
         return None

@@ -99,7 +99,7 @@ def read_tables(
 
 
 def read_progress(folder: Path, population: str) -> schema.Progress:
-    """The last progress that the population's worker wrote; all zero where there is none."""
+    """The last progress that the population's worker wrote; all zero without one."""
     try:
         return schema.validate_as(schema.read_object(folder / PROGRESS / f"{population}.json"), schema.Progress)
     except (OSError, schema.Invalid):

@@ -48,7 +48,7 @@ TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
 class RunSize(NamedTuple):
-    """How much there is to compute; at most `most_workers` can share it, one per `share`."""
+    """The amount of computation; at most `most_workers` can share it, one per `share`."""
 
     agent_steps: int
     steps: int  # of all populations, one after the other
@@ -115,7 +115,7 @@ class LaunchPlan(NamedTuple):
     plan: Plan
     launcher: Launcher
     resources: Resources
-    lines: list[str]  # what was chosen, and a hint
+    lines: list[str]  # the choices, and a hint
     check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
 
 
@@ -188,13 +188,13 @@ def prepare_launch(
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
-    """The worker processes of a run whose size does not decide; 0: it does."""
+    """The number of worker processes if it does not depend on the run's size; 0: it does."""
     if plan.network is not None:
         return Choice(1, "a custom network")
     if execution.callbacks:
         return Choice(1, "callbacks")
     if isinstance(location, Url) and location.scheme == "memory":
-        return Choice(1, "memory:// belongs to one process")
+        return Choice(1, "memory:// is per process")
     return Choice(stored, "as stored")
 
 

@@ -23,7 +23,7 @@ LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander stud
 TRUSTED_LIMIT = 10**15  # for one's own runs the memory of the machine is the limit
 OPTION = "`max_result_size`"  # raises it
 MAX_COLUMNS = 1_000
-COPIES = 3  # an analysis holds the results so many times
+COPIES = 3  # of the results in memory during an analysis
 # A cell of text is at least two bytes with its separator, and a reference of 16 when it is read.
 TEXT_GROWTH = 8
 ARRAY = b"\x93NUMPY"  # begins a file of one array

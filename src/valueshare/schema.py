@@ -178,7 +178,7 @@ def _finite(text: str) -> float:
 
 
 def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] | None:
-    """The JSON object in config.json of a results folder; None where there is none.
+    """The JSON object in config.json of a results folder; None without one.
 
     A damaged file and a run folder of another format are refused; with `skip_damaged` a damaged file is None too, and
     any format is read. This is the one reader of that file.

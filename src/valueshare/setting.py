@@ -19,7 +19,7 @@ MAX_VALUES = 1_000  # in the list of one setting
 
 
 class Setting(NamedTuple):
-    """One setting, as it is declared."""
+    """The declaration of one setting."""
 
     name: str
     kind: Any  # its type; of `int | None`, int
@@ -38,7 +38,7 @@ class Setting(NamedTuple):
 
 
 def setting(default: Any, help: str, *, group: str, **bounds: float) -> Any:  # noqa: A002 (the command line's word)
-    """A field of a dataclass whose `__post_init__` calls `check_settings`; the bounds are those of a `Setting`."""
+    """A field of a dataclass whose `__post_init__` calls `check_settings`; bounds as in `Setting`."""
     return field(default=default, metadata={"help": help, "group": group, **bounds})
 
 

@@ -47,7 +47,7 @@ class StopRequest:
         return self.signal is not None
 
     def raise_if_requested(self, *_: object) -> None:
-        """For commands that write nothing before their end."""
+        """Raise `Stopped` if a signal has come; for commands that write nothing before their end."""
         if self():
             raise Stopped("nothing was written", exit_code=self.exit_code)
 
@@ -128,7 +128,7 @@ def flush_and_exit(exit_code: int) -> NoReturn:
 
 
 def ignore_signals() -> None:
-    """At exit: the interpreter would restore the default handlers, which kill the process."""
+    """Ignore signals at exit: the interpreter would restore the default handlers, which kill the process."""
     for number in EXIT_CODES:
         signal.signal(number, signal.SIG_IGN)
 

@@ -33,15 +33,15 @@ from valueshare.text import resume_command
 
 
 def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
-    """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
+    """The folder itself, or a shard's folder in it; refused if it contains shards of a different split."""
     shard = launcher.selected_shard
     location = shard_folder(folder, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
                 raise InvalidInput(
-                    f"`shard = {shard}`: {location.parent} holds {other.name}, of another number of "
-                    f"shards; write that number, or {OTHER_OUT}"
+                    f"`shard = {shard}`: {location.parent} contains shards of a different split ({other.name}): "
+                    f"use the same number of shards, or {OTHER_OUT}"
                 )
     return location
 
@@ -198,7 +198,7 @@ def _continue(
 
 
 def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run_folder.UsedOptions:
-    """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
+    """The options that are stored with the run; cluster workers are not stored."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
     callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
     kept = {"tensorboard": "tensorboard" in execution.log, CALLBACKS: callbacks}
@@ -206,7 +206,7 @@ def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run
 
 
 def _open_storage(location: Location, execution: ExecutionOptions) -> AbstractContextManager[RunStorage]:
-    """Where the files of a run are written."""
+    """The storage to which a run is written."""
     if not isinstance(location, Path):
         run_folder.check_links(location)
         execution.poll_stop()

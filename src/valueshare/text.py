@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
-# What `train` prints at its end, and what reports call a final score.
+# The scores that `train` prints at its end, and that reports call final.
 LAST_SCORE = "score of the last evaluation"
 FINAL_SCORE = "mean of the last three evaluations"
 
@@ -23,6 +23,13 @@ def either(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def shorten_list(items: Sequence[str], most: int = 5) -> str:
+    """The first items of a list, and how many more there are; with semicolons if an item has a comma."""
+    more = len(items) - most
+    separator = "; " if any("," in item for item in items) else ", "
+    return separator.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
     """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
     written = known if isinstance(known, Mapping) else {word: word for word in known}
@@ -36,7 +43,7 @@ def resume_command(location: object) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers in order, each once: 0 to 29, 31, 40 to 42."""
+    """Sorted unique integers as ranges: 0 to 29, 31, 40 to 42."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from valueshare.analysis.csv_text import csv_text, without_guards
 from valueshare.analysis.importers.results import read_results
-from valueshare.report.figures.series import find_variants
+from valueshare.report.figures.variants import find_variants
 from valueshare.report.page.elements import asset
 from valueshare.report.tables import ScoreTable, to_csv
 

@@ -57,7 +57,7 @@ def test_random_numbers_are_generated_from_few_operations(monkeypatch: pytest.Mo
     if not hasattr(config, "realize_cpu_opcount_threshold"):
         pytest.skip("this version of PyTorch has no threshold for CPUs")
     sizes = []
-    original = LoopBody.__init__
+    original: Any = LoopBody.__init__
 
     def counted(self: LoopBody, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)  # type: ignore[no-untyped-call]

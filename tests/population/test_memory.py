@@ -94,8 +94,8 @@ def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
     need = memory.estimate(spec)
-    growth = need.on(CPU).total
-    assert growth == 3 * need.on(CPU).per_agent + memory.FIXED_BYTES["cpu"]
+    growth = need.device_bytes(CPU).total
+    assert growth == 3 * need.device_bytes(CPU).per_agent + memory.FIXED_BYTES["cpu"]
     assert memory.check(need, CPU) == (
         f"requires {host_memory.format_bytes(600_000_000 + growth)} (600.0 MB already used by this process + "
         f"{host_memory.format_bytes(growth)} for 3 agents); 2.0 GB available"
@@ -113,7 +113,7 @@ env, algorithm, settings = json.loads(sys.argv[1])
 settings = {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1} | settings
 (spec,) = make_plan(env, algorithm, **settings).populations.values()
 need = memory.estimate(spec)
-print(need.used + need.on(torch.device("cpu")).total)
+print(need.used + need.device_bytes(torch.device("cpu")).total)
 train(env, algorithm, out="run", progress=False, **settings)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
 """
@@ -242,8 +242,8 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
     [  # an agent: 11 MB, of which 6 MB are the network's and what learning needs of it
         (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (`hidden`) or"),
         (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (`hidden`) or"),
-        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller `replay_capacity` or"),
-        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller `replay_capacity` or"),
+        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller `replay_capacity`, or"),
+        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller `replay_capacity`, or"),
         (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer `eval_envs`"),
         (
             10**9,
@@ -259,7 +259,7 @@ def test_advice_is_on_what_needs_most(
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
         memory.check(memory.estimate(spec), CPU)
-    assert caught.value.one_fits == (": 0 would fit" not in str(caught.value))
+    assert caught.value.fewer_agents_fit == (": 0 would fit" not in str(caught.value))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -5,7 +5,7 @@ from synthetic import RESAMPLES, TWO, Scores, data_of
 
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.run_values import run_auc
-from valueshare.report.figures.series import find_variants
+from valueshare.report.figures.variants import find_variants
 from valueshare.report.findings import compare_all
 from valueshare.report.notes import MAX_NAMES, merged_notes
 

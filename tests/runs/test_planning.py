@@ -48,8 +48,8 @@ def test_the_kind_of_evaluation_that_is_given_replaces_that_of_the_preset() -> N
 
 
 NOTE = (
-    "note: {} is Pong by the protocol machado-2018 (docs/atari.md), not by the settings of that id; others: "
-    "--atari-protocol"
+    "note: {} is Pong by the protocol machado-2018 (docs/atari.md), not Gymnasium's defaults; "
+    "change with --atari-protocol"
 )
 
 

@@ -103,7 +103,7 @@ def test_a_run_in_shards_and_chunks_is_the_run(tmp_path: Path, tiny: dict[str, A
     assert (together.table.height, together.notes) == (whole.height, ())
     (note,) = read_results([tmp_path / "all" / folders[i] for i in (0, 2)]).notes
     assert note == f"{tmp_path / 'all'}: of the shards 1/3 to 3/3 only 1/3, 3/3 are here"
-    another = "holds shard-1-of-3, of another number of shards; write that number, or choose another `out`"
+    another = "shards of a different split .shard-1-of-3.: use the same number of shards, or choose another `out`"
     with pytest.raises(InvalidInput, match=another):
         train(tmp_path / "all", shard="1/2")
     with pytest.raises(InvalidInput, match="this run, finished"):

@@ -15,7 +15,7 @@ from valueshare.errors import InvalidInput
 def probability_of_improvement(
     table: pl.DataFrame, x: Selection, y: Selection, *, column: str = "score", resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
-    """How likely a run of x beats one of y on the same environment, averaged over environments.
+    """Probability that a run of x beats one of y on the same environment, averaged over environments.
 
     P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Returns one row: `x, y, value, ci95_low,
     ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where either has a single run per
@@ -36,7 +36,7 @@ def probability_of_improvement(
 def game_differences(
     table: pl.DataFrame, x: Selection, y: Selection, *, column: str = "score", resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
-    """By how much the mean of x exceeds that of y on every environment that both have.
+    """The difference of the means, x - y, on every environment that both have.
 
     Returns a row per environment, greatest difference first: `env, difference, ci95_low, ci95_high, percent, mean_x,
     mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where mean_y is 0. Each interval is for its

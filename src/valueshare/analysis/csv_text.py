@@ -1,9 +1,9 @@
-"""CSV without spreadsheet formulas, and the way back.
+"""CSV without spreadsheet formulas, and its inverse.
 
 A text cell that begins with = + - @ or a control character is a formula to a spreadsheet, and may run a program there.
 Some spreadsheets first remove white space and characters without a width, and take full-width signs like ＝ for the
 plain ones. Names of environments and algorithms can come from anybody's run folder, so such cells are written with an
-apostrophe in front, which makes them text in a spreadsheet. Numbers stay as they are.
+apostrophe in front, which makes them text in a spreadsheet. Numbers stay unchanged.
 """
 
 import re

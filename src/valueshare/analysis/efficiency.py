@@ -1,4 +1,4 @@
-"""How much sooner: the first evaluation at which one curve reaches the best of another."""
+"""Sample efficiency: the first evaluation at which one curve reaches another's maximum."""
 
 from typing import NamedTuple
 
@@ -17,16 +17,16 @@ from valueshare.analysis.tidy import (
     require,
     select,
     selection_name,
-    shorten_list,
 )
 from valueshare.errors import InvalidInput
+from valueshare.text import shorten_list
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
 
 
 class EfficiencyPoint(NamedTuple):
-    """When one curve reaches another's maximum."""
+    """The step at which one curve reaches another's maximum."""
 
     step: int | None  # the first evaluation at which it does; None if it never does
     best: float  # the other curve's maximum ...
@@ -66,7 +66,7 @@ def sample_efficiency_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """When the curve of x reaches the reference's maximum, with a 95 % interval over runs.
+    """The step at which the curve of x reaches the reference's maximum, with a 95 % interval over runs.
 
     A row of the table is one run at one step. A resample draws whole runs of both sides and computes both curves and
     the step again. Returns one row: `x, y, step, ci95_low, ci95_high, reached, fraction, best, best_step, last_step,
@@ -135,7 +135,7 @@ def _complete(
 
 
 def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> EfficiencyPoint:
-    """From the steps and values of both curves, each sorted by step."""
+    """The crossing of two curves, given as steps and values sorted by step."""
     best = float(reference[1].max())
     best_step, last = int(reference[0][reference[1].argmax()]), int(reference[0][-1])
     reaches = curve[1] >= best

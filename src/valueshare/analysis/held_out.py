@@ -9,10 +9,10 @@ from valueshare.algorithm_info import has_layer, unread_settings
 from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.run_values import at_shared_steps, final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require, shorten_list
+from valueshare.analysis.tidy import AGENT_SETTINGS, group_label, require
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
-from valueshare.text import pluralize
+from valueshare.text import pluralize, shorten_list
 
 Metric = Literal["auc", "final"]
 METRICS = {"auc": run_auc, "final": final_scores}

@@ -121,7 +121,7 @@ def difference_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """By how much a statistic of x exceeds that of y, on the environments that both have.
+    """The difference of a statistic, x - y, on the environments that both have.
 
     Returns one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x, runs_y`. Both are
     resampled, independently of each other; where either has a single run per environment there is no interval.

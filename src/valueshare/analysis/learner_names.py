@@ -1,4 +1,4 @@
-"""Names of learners: an algorithm, with settings after it where runs differ in them, and with their run.
+"""Names of learners: an algorithm, then settings and the run if they tell learners apart.
 
 In results, `ib-dqn step_size=0.001 run=first` is a value of the column `algorithm`: learners are grouped by it.
 """
@@ -17,7 +17,7 @@ _SETTINGS = re.compile(rf"((?: (?:{'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S
 
 
 class LearnerName(NamedTuple):
-    """The parts of a name in results; a name of other programs, like Rainbow DQN, is all algorithm."""
+    """The parts of a learner's name; a name from other programs, like Rainbow DQN, is its `algorithm`."""
 
     algorithm: str
     settings: tuple[str, ...] = ()  # step_size=0.001
@@ -26,7 +26,7 @@ class LearnerName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "LearnerName":
         match = _SETTINGS.search(text)
-        assert match is not None  # of any text it matches the end
+        assert match is not None  # it matches the end of any text
         return cls(text[: match.start()], tuple(match[1].split()), match[2] or "")
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class LearnerName(NamedTuple):
 
     @property
     def without_settings(self) -> "LearnerName":
-        """The name with its run alone."""
+        """The name without settings; the run is kept."""
         return self._replace(settings=())
 
     @property
@@ -47,7 +47,7 @@ class LearnerName(NamedTuple):
 
     @property
     def is_quantile(self) -> bool:
-        """Whether it has a quantile network: those are compared among themselves."""
+        """Whether it has a quantile network; these are compared only with each other."""
         return self.algorithm in ALGORITHM_INFO and ALGORITHM_INFO[self.algorithm].is_quantile
 
     @property

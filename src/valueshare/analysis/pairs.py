@@ -15,9 +15,9 @@ from valueshare.analysis.tidy import (
     require,
     select,
     selection_name,
-    shorten_list,
 )
 from valueshare.errors import InvalidInput
+from valueshare.text import shorten_list
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]

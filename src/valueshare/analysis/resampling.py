@@ -120,7 +120,7 @@ def pair_means(weights: Sequence[Floats], sizes: tuple[Sizes, Sizes], *, resampl
 
 
 def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) -> Iterator[tuple[int, Counts]]:
-    """How often each run is drawn, block after block: (first resample, counts [n, L])."""
+    """Counts of how often each run is drawn, block by block: (first resample, counts [n, L])."""
     key, firsts = _start(sizes, resamples, seed, stream)
     for block in range(-(-resamples // BLOCK)):
         yield _draw_block(key, firsts, block, resamples)

@@ -3,8 +3,9 @@
 import polars as pl
 
 from valueshare.analysis.scores import has_human_score
-from valueshare.analysis.tidy import RUN_COLUMNS, Estimate, finite, group_label, require, shorten_list
+from valueshare.analysis.tidy import RUN_COLUMNS, Estimate, finite, group_label, require
 from valueshare.errors import InvalidInput
+from valueshare.text import shorten_list
 
 LAST = 3  # evaluations in the paper's table of scores
 SIMILAR_GAPS = 0.75  # shortest by longest: other programs evaluate at the end of an episode

@@ -16,7 +16,7 @@ class ScoreScale(NamedTuple):
     """The scores of each environment that count as 0 and as 1."""
 
     word: str  # human-normalized
-    note: str  # what to say beside the numbers
+    note: str  # shown beside the numbers
     zero: dict[str, float]
     one: dict[str, float]
 

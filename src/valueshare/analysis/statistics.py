@@ -25,7 +25,7 @@ def iqm(values: ArrayLike) -> float:
 
 
 def optimality_gap(values: ArrayLike, threshold: float = GAP_BELOW) -> float:
-    """How far values lie below the threshold on average; those above it count as 0."""
+    """Mean shortfall of values below the threshold; values above it count as 0."""
     return float(np.maximum(threshold - _finite(values), 0.0).mean())
 
 

@@ -1,4 +1,4 @@
-"""The tidy table that all statistics start from, and notes on what it lacks.
+"""The tidy table that all statistics start from, and notes on missing values.
 
 A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other metrics. Ragged tables are normal:
 seeds that are missing, curves that are shorter, evaluations without a finished episode. All values are used, and
@@ -13,6 +13,7 @@ import polars as pl
 from valueshare.algorithm_info import k_text
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
+from valueshare.text import shorten_list
 
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
@@ -24,7 +25,7 @@ Selection = str | Mapping[str, object]  # an algorithm's name, or columns with t
 
 
 class Estimate(NamedTuple):
-    """A table of numbers, and sentences on what they leave out."""
+    """A table of numbers, and notes on values that are left out."""
 
     table: pl.DataFrame
     notes: tuple[str, ...]
@@ -44,7 +45,7 @@ def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def group_columns(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The columns that make groups: the caller's, or those of `VARIANT` that the table has."""
+    """The columns to group by: the caller's, or the columns of `VARIANT` that the table has."""
     return tuple(by) if by is not None else tuple(name for name in VARIANT if name in table.columns)
 
 
@@ -207,10 +208,3 @@ def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFr
         return [("all runs", rows)]
     tables = rows.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
     return [(group_label(group.select(by).row(0, named=True)), group) for group in tables]
-
-
-def shorten_list(items: Sequence[str], most: int = 5) -> str:
-    """A list in words that stays short; with semicolons where an item has a comma."""
-    more = len(items) - most
-    separator = "; " if any("," in item for item in items) else ", "
-    return separator.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""How long `import valueshare` takes, in fresh interpreters."""
+"""Time of `import valueshare` in fresh interpreters."""
 
 import statistics
 import subprocess

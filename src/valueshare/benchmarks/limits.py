@@ -22,14 +22,14 @@ LIMIT = "products and optimiser at the machine's speed"
 
 
 class Speed(NamedTuple):
-    """What this machine reaches with large tensors, per second."""
+    """Rates that this machine reaches with large tensors, per second."""
 
     flops: float  # of float32 products; on CUDA of TF32 ones where they are allowed
     bytes: float  # read and written
 
 
 class Work(NamedTuple):
-    """What one update of all agents needs."""
+    """Operations and bytes of one update of all agents."""
 
     flops: int
     bytes: int

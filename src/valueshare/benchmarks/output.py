@@ -76,12 +76,12 @@ def versions() -> dict[str, str]:
 
 
 def _digits(value: float, decimals: int) -> str:
-    """A number with so many decimals, or two digits where that would leave fewer."""
+    """A number with `decimals` decimals, or two digits if that would leave fewer."""
     return f"{value:,.{decimals}f}" if value >= 10 ** (1 - decimals) else f"{value:.2g}"
 
 
 def _time(ms: float) -> str:
-    """In the largest unit of which it is at least one."""
+    """A time in the largest unit of which it is at least one."""
     units = {"s": 1e-3, "ms": 1.0, "µs": 1e3, "ns": 1e6}
     unit = next((unit for unit, per_ms in units.items() if ms * per_ms >= 1), "ns")
     return f"{ms * units[unit]:,.4g} {unit}"

@@ -108,7 +108,7 @@ def measure(
 
 
 def release(device: str) -> None:
-    """Free what a measurement held, before the next one needs more."""
+    """Free the memory of a measurement before the next one."""
     release_memory(torch.device(device), compiled=True)
 
 
@@ -167,7 +167,7 @@ def _learning_limit(engine: Engine) -> float:
 
 
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
-    """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
+    """Refuse agents that do not fit, by the memory of one: even the table of too many would not fit."""
     one_agent = agent_table(env, "ib-dqn", seeds=[0], agent_settings=preset.agent_settings)
     spec = PopulationSpec("benchmark", one_agent, preset.settings, environment_spec(env).backend)
     memory.check(memory.estimate(spec)._replace(agents=agents), device, "write fewer agents")

@@ -67,7 +67,7 @@ def run(as_json: bool = False) -> None:
 
 
 def walk_rate(mdp: FiniteMDP) -> float:
-    """Timesteps per second of uniformly random actions on all cores: what an environment costs without learning."""
+    """Timesteps per second of uniformly random actions on all cores: the cost of the environment alone."""
     table, threads = kernel_table(mdp), available_cores()
     _walk(table, 1, 1)  # compiles
     with ThreadPoolExecutor(threads) as pool:

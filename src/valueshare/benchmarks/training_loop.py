@@ -33,7 +33,7 @@ def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: t
 def training_engine(
     population: Population, state: State, *, compiled: bool, threads: int | None, groups: int | None
 ) -> Engine:
-    """All that a training loop needs: nothing for evaluation, which would be compiled too."""
+    """The parts of a training loop, without evaluation, which would be compiled too."""
     engine = make_engine(population, state, compiled=compiled, threads=threads, groups=groups, evaluates=False)
     try:
         reset(engine)

@@ -28,7 +28,7 @@ from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, f
 from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
-LARGEST_EXPONENT = 10**100  # 1e400 would take memory; what is too large for a setting, it says itself
+LARGEST_EXPONENT = 10**100  # 1e400 would take memory; settings check their own ranges
 RAN_OUT = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -128,7 +128,7 @@ def _shown_default(value: Any) -> str | None:
 
 
 def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
-    """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is none.
+    """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is refused.
 
     Of an option that is given twice the last one wins, as in argparse; one with several values is refused
     then, because all of them may have been meant.

@@ -56,7 +56,7 @@ RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
 _SETTING = re.compile("`(?P<name>[a-z][a-z_]*)( = (?P<value>[^`]*))?`")  # in a message
-IN_MEMORY = ("memory",)  # what is there ends with its process
+IN_MEMORY = ("memory",)  # URL schemes that end with their process
 
 
 def as_option(declared: Setting) -> Any:
@@ -97,7 +97,7 @@ def exit_with(line: str, code: int) -> NoReturn:
 
 
 def persistent_location(folder: str | Path) -> Location:
-    """The folder or URL that is meant; one that would end with the command is refused."""
+    """The folder or URL to read or write; one that would end with the command is refused."""
     if folder == "":
         raise InvalidInput("'' is not a folder: write its name, like runs/first")
     location = resolve_location(folder)
@@ -109,15 +109,15 @@ def persistent_location(folder: str | Path) -> Location:
 
 
 def writable_location(folder: str | Path) -> Location:
-    """The folder or URL to write to; one where no folder can be made is refused."""
+    """The folder or URL to write to; refused if the folder cannot be created."""
     location = persistent_location(folder)
     if not isinstance(location, Path):
-        return location  # who writes there looks by itself
+        return location  # URLs are checked when they are opened
     try:
         if not location.exists():
             try_folder(location)
     except OSError as error:
-        # Of a folder that is there, like /proc: it takes no others.
+        # The folder exists, but takes no others, like /proc.
         absent = error.errno == errno.ENOENT
         why = "no folder can be made there" if absent else reason(error)
         raise InvalidInput(f"cannot write to {location}: {why}; {OTHER_OUT}") from error

@@ -25,7 +25,7 @@ def evaluate(
 ) -> None:
     """Let the trained agents of a run play more episodes, and print mean scores with 95 % intervals over agents.
 
-    The episodes are added to evaluations.parquet in the run's folder. Its records, and its report, stay as they are.
+    The episodes are added to evaluations.parquet in the run's folder. Its records and its report do not change.
 
     Args:
         run: The run's folder or URL; the agents have the weights of the last checkpoint.

@@ -1,4 +1,4 @@
-"""One line for every error of the parser: what is wrong, and what to write instead."""
+"""Errors of the command-line parser as one line: the problem and the fix."""
 
 import inspect
 import re
@@ -15,8 +15,8 @@ from valueshare.population.other_names import canonical_name, other_name_advice
 from valueshare.text import either, suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
-KEPT = {"resume": "resumes", "extend": "is extended"}
-# A value of each argument that some command requires.
+FIXED_SETTINGS = {"resume": "resumes", "extend": "is extended"}  # commands that take no settings, and their verb
+# Examples of required arguments.
 EXAMPLES = {
     "--agent": "--agent 0",
     "--env": "--env CartPole-v1",
@@ -28,7 +28,7 @@ EXAMPLES = {
 
 
 def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
-    """The error in the words of a command, and what to write instead."""
+    """The error and the fix, in terms of the command's options."""
     command = " ".join(error.command_chain or ())
     unused = error.unused_tokens or []
     options = _options(error)
@@ -74,7 +74,7 @@ def _is_switch(argument: cyclopts.Argument) -> bool:
 
 
 def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Sequence[str]) -> str:
-    """What to write instead of a word too many: a switch takes none, and most options take one."""
+    """Advice for an extra argument: a switch takes no value, most options take one."""
     tokens, valued = list(error.root_input_tokens or ()), _options(error, valued=True)
     is_value = [before in valued for before in ["", *tokens]]
     index = max((i for i, given in enumerate(tokens) if given == word and not is_value[i]), default=0)
@@ -90,7 +90,7 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
 
 
 def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> str:
-    """The command that is probably meant, or all that there are."""
+    """Refuse an unknown command; suggest a similar one, or list all."""
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
     near = suggestion(" ".join(tokens[:2]), known, 1) or suggestion(tokens[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
@@ -98,7 +98,7 @@ def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> s
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
-    """The options that are probably meant; other libraries have other names for them."""
+    """Refuse an unknown option; suggest its name here, or a similar one."""
     option = option.partition("=")[0]
     if option in options:
         return f"options are not read after --: write {option} before it"
@@ -107,16 +107,16 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     if ours is not None:
         return f"{refusal}: {other_name_advice(name, ours)}"
     of_train = name if name in OF_TRAIN else canonical_name(name)
-    if of_train is not None and command in KEPT:
+    if of_train is not None and command in FIXED_SETTINGS:
         longer = "; valueshare extend trains for more steps" if (command, of_train) == ("resume", "steps") else ""
-        return f"a run {KEPT[command]} with its own settings: leave out {option}{longer}"
+        return f"a run {FIXED_SETTINGS[command]} with its own settings: leave out {option}{longer}"
     advice = other_name_advice(name, None)
     if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
     if of_train is not None:
         return f"{refusal}: {_as_option(of_train)} is an option of train; {all_of_them}"
-    names = {_as_name(known): known for known in options}  # the dashes that all have do not make them similar
+    names = {_as_name(known): known for known in options}  # leading dashes would make all similar
     near = "" if advice else suggestion(name, names, 2)
     return f"{refusal}: {near or all_of_them}"
 

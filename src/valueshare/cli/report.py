@@ -138,7 +138,7 @@ def watch(
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes what is temporary
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are removed
     stop, places = Event(), [persistent_location(run) for run in runs]
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))

@@ -33,13 +33,13 @@ class StudyArguments:
 
     @property
     def of_study(self) -> dict[str, Any]:
-        """Those that the study itself takes."""
+        """Options of the study itself."""
         numbers = {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
         return {**numbers, "device": self.device, "compiled": self.compile}
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Those that the command of the study needs, to make the same results."""
+        """Options that the study's command needs to make the same results."""
         device = None if self.device == "auto" else self.device
         counts = {"device": device, "eval_episodes": self.eval_episodes, "seeds": self.seeds}
         return {**counts, "compile": self.compile, "tf32": self.tf32 or None}

@@ -120,7 +120,7 @@ def set_passive_omp_wait() -> None:
 
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
-    """The command that makes the same results; what is None or empty is left out."""
+    """The command that makes the same results; options that are None or empty are left out."""
     arguments = [
         option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
     ]

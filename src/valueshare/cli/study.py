@@ -54,7 +54,7 @@ class AtariExecution:
 
 
 class StudyRun(NamedTuple):
-    """One run of a study, or what a shard has of it."""
+    """One run of a study, or a shard's part of it."""
 
     name: str
     plan: "Plan"
@@ -67,7 +67,7 @@ def reproduce(
 ) -> None:
     """Run or resume a study, write its report, and print what was found.
 
-    `options` are those of the command that change the study. The plan of a whole Atari study is
+    `options` of the command change the study. The plan of a whole Atari study is
     printed before anything is run; each run of another study prints its own when it starts.
     """
     require_training()
@@ -120,8 +120,8 @@ def reproduce(
 def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
     """The runs of the study, or the part of each that is in the shard.
 
-    A run of the same plan in its folder is resumed, and a folder with anything else is refused. What is only planned is
-    shown as new, and URLs are not read for it.
+    A run of the same plan in its folder is resumed, and a folder with anything else is refused. A run that is only
+    `planned` is shown as new, and its URL is not read.
     """
     from valueshare.runs.run_folder import refuse_existing_run
     from valueshare.runs.shards import shard_plans
@@ -146,8 +146,7 @@ def study_lines(
 ) -> Iterator[str]:
     """Agents, populations, memory and hours of an Atari study, line by line; one that cannot run is refused.
 
-    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
-    are not counted: part of it is done.
+    With `--plan`, a refusal for lack of memory comes after all lines. Hours are not estimated for a resumed study.
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
@@ -164,7 +163,7 @@ def study_lines(
                 )
             )
         needs, refusal = _memory_lines(launch_plans, at_once=not running.study.plan)
-        # What does not fit cannot be measured.
+        # A run that does not fit cannot be measured.
         estimates = not any(run.resuming for run in study_runs) and (running.rate or not refusal)
         seconds = 0.0
         for run, launch_plan, memory in zip(study_runs, launch_plans, needs, strict=True):
@@ -223,7 +222,7 @@ def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tup
         try:
             lines.append(launch_plan.check())
         except DoesNotFit as error:
-            fewer = ", or a smaller `population_agents`" if error.one_fits else ""
+            fewer = ", or a smaller `population_agents`" if error.fewer_agents_fit else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")
             if at_once:
                 raise refusal from error

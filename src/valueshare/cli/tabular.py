@@ -33,7 +33,7 @@ GRID = ("env", "algorithm", "k", "step_size", "seeds", "steps")
 
 @dataclass(frozen=True)
 class SweepLauncher:
-    """Where a sweep runs, and which shard of it; none of it changes a number."""
+    """Options of where a sweep runs, and of which shard; none of them changes results."""
 
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine, with a thread per core; ray: on a cluster."""

@@ -21,7 +21,7 @@ _SUFFIX = re.compile(r"(?P<env_id>.+)-bins(?P<bins>[0-9]{1,9}(x[0-9]{1,9})*)")
 
 
 class BinnedName(NamedTuple):
-    """The name of an environment without its bins, and the bins of each action dimension; none: actions as they are."""
+    """The name of an environment without its bins, and the bins of each action dimension; none: no bins."""
 
     env_id: str
     bins: tuple[int, ...] = ()

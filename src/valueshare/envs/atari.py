@@ -1,7 +1,7 @@
-"""Atari games through ale-py's vector environment: emulators in C++ on threads of their own.
+"""Atari games through ale-py's vector environment: emulators in C++, on separate threads.
 
 An observation is one frame, (84, 84) uint8: only new frames are copied, and the caller stacks the last four. Rewards
-are raw. What the vector environment does by itself, and how it is used here:
+are raw. Behaviour of the vector environment, and its use here:
 
 - Its defaults are another protocol (no-ops, FIRE, clipped rewards, no sticky actions, minimal actions, reset in the
   step after an end), so all of its settings are given explicitly.
@@ -68,7 +68,7 @@ def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int
     )
 
 
-class _Group(NamedTuple):
+class _EmulatorGroup(NamedTuple):
     """Environments that step together, and their rows among all environments."""
 
     vector: Any
@@ -106,8 +106,8 @@ class AtariEnvironments(Environments):
         self._limit = self.spec.episode_limit or protocol.step_limit
         self._threads = threads or available_cores()
         self._lockstep = lockstep
-        self._groups: list[_Group] = []
-        self._sent: list[_Group] | None = None  # groups under way
+        self._groups: list[_EmulatorGroup] = []
+        self._sent: list[_EmulatorGroup] | None = None  # groups under way
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
         self._all = np.arange(self.count)
         self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
@@ -127,7 +127,7 @@ class AtariEnvironments(Environments):
             self._remaps_actions = bool((self._index != np.arange(self.spec.actions)).any())
         observation = np.empty_like(self._observation)
 
-        def start(group: _Group) -> None:
+        def start(group: _EmulatorGroup) -> None:
             frames, info = group.vector.reset(seed=env_seeds[group.rows])
             observation[group.rows] = frames[:, 0]
             self._lives[group.rows] = info["lives"]
@@ -192,7 +192,7 @@ class AtariEnvironments(Environments):
     def close(self) -> None:
         self._groups, self._sent = [], None
 
-    def _join(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
+    def _join(self, results: Sequence[tuple[_EmulatorGroup, Any]]) -> _Results:
         """Results of all environments; those that were not stepped are as before.
 
         Nothing else refers to the arrays of a vector environment, so a single one's arrays are returned without a copy.
@@ -214,13 +214,13 @@ class AtariEnvironments(Environments):
             over[selection], lives[selection] = ended, info["lives"]
         return _Results(observation, reward, over, lives, last)
 
-    def _groups_to_step(self, active: NDArray[np.bool_]) -> list[_Group]:
+    def _groups_to_step(self, active: NDArray[np.bool_]) -> list[_EmulatorGroup]:
         stepping = [group for group in self._groups if active[group.rows].any()]
         if not all(active[group.rows].all() for group in stepping):
             raise RuntimeError("environments in lockstep are stepped together: lockstep=False")
         return stepping
 
-    def _make_groups(self) -> list[_Group]:
+    def _make_groups(self) -> list[_EmulatorGroup]:
         make = vector_environment()
         roms = np.array([game.rom for game in self.games])
         if self._lockstep:
@@ -228,7 +228,7 @@ class AtariEnvironments(Environments):
         else:
             parts = list(np.arange(self.count)[:, None])
         return [
-            _Group(
+            _EmulatorGroup(
                 make(
                     game=str(roms[rows[0]]),
                     num_envs=rows.size,

@@ -36,7 +36,7 @@ class MakeOptions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInfo:
-    """A backend: how its environments are made, and what the rest of the package needs to know about them."""
+    """A backend: how its environments are made, and their properties."""
 
     kind: str  # its environments, as messages name them
     make: Callable[[list[str], MakeOptions], Environments]
@@ -104,7 +104,7 @@ BACKENDS: dict[Backend, BackendInfo] = {
         spec=lambda names, _: envpool_spec(names[0]),
         known_names=envpool.known_names,
         may_have=lambda _: find_spec("envpool") is not None,
-        # LunarLander is 105 to 155 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
+        # LunarLander is 105 to 155 kB, and 6,000 of CartPole were 23 kB each with the data kept of their episodes.
         environment_bytes=lambda name: 25_000 if name.startswith(SMALL_ENVIRONMENTS) else 150_000,
         has_bins=True,
         is_threaded=True,

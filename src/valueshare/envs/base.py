@@ -39,7 +39,7 @@ class EnvironmentSpec:
     observation_dtype: np.dtype[Any]  # floats are float32; everything else is as the backend has it
     actions: int
     episode_limit: int | None  # steps until an episode is truncated; None: never
-    stack: int = 0  # frames that the network sees at once; 0: observations as they are
+    stack: int = 0  # frames that the network sees at once; 0: single observations
     first_state: int | None = None  # `start` of Discrete observations, which are one-hot vectors here; None: a Box
 
     @property
@@ -96,7 +96,7 @@ class Environments(ABC):
         """Free the environments; `reset` makes new ones."""
 
     def _check_actions(self, actions: Actions, dtype: Any, *, is_ready: bool) -> NDArray[Any]:
-        """For `send`: a copy of the actions [E]. `is_ready` means reset, and no result left to be received."""
+        """Check a call of `send`; return a copy of the actions [E]. `is_ready`: reset, and no result is pending."""
         if not is_ready:
             raise RuntimeError("send follows reset or receive")
         checked = np.array(actions, dtype)
@@ -106,7 +106,7 @@ class Environments(ABC):
 
     @staticmethod
     def _pending(sent: T | None) -> T:
-        """For `receive`: the step that was sent; an error without one."""
+        """The step that was sent, for `receive`; an error without one."""
         if sent is None:
             raise RuntimeError("receive follows send")
         return sent

@@ -1,4 +1,4 @@
-"""ale-py's emulators: a protocol in their words, their actions and seeds, and how they are made."""
+"""ale-py's emulators: protocols as their options, their actions and seeds."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,13 +11,13 @@ from valueshare.envs.base import mix_to_int32
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.extras import importing
 
-_UNLIMITED = 2**30  # frames; never reached: whoever steps counts
+_UNLIMITED = 2**30  # frames; never reached: `envs/atari.py` counts steps
 
 
 def emulator_options(protocol: AtariProtocol) -> dict[str, Any]:
-    """A protocol as the options of a vector environment, but for how its pictures look.
+    """A protocol as options of ALE's vector environment, without those of images.
 
-    Lives and limits are counted by whoever steps, and rewards are clipped by the agents.
+    Lives and episode limits are counted by the caller, and rewards are clipped by the agents.
     """
     return {
         "autoreset_mode": "SameStep",
@@ -41,12 +41,12 @@ def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
 
 
 def emulator_indices(vector: Any, actions: int) -> list[int]:
-    """Where ALE's actions 0, 1, ... are among those of a vector environment's game."""
+    """Index of each ALE action 0, 1, ... in the action set of a vector environment."""
     return indices([int(action.value) for action in vector.ale.get_action_set()], actions)
 
 
 def indices(codes: Sequence[int], actions: int) -> list[int]:
-    """Where ALE's actions 0, 1, ... are among those of a game; what it has not is no-op."""
+    """Index of each ALE action 0, 1, ... in a game's action set `codes`; a missing action maps to no-op."""
     if len(codes) == actions:  # all, or the minimal ones, in the game's order
         return list(range(actions))
     return [codes.index(code) if code in codes else codes.index(0) for code in range(actions)]
@@ -54,7 +54,7 @@ def indices(codes: Sequence[int], actions: int) -> list[int]:
 
 @cache
 def action_count(rom: str, full: bool) -> int:
-    """How many actions a game has: all of ALE's, or those that do something in it."""
+    """The number of actions of a game: its minimal action set, or ALE's `full` one."""
     if full:
         return 18
     ale = _ale()

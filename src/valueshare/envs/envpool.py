@@ -44,7 +44,7 @@ _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
 
 def known_names(wanted: str = "") -> list[str]:
-    """EnvPool's environments; those of Jumanji only where one of them is `wanted`, or was before."""
+    """EnvPool's environments; Jumanji's only if one of them is `wanted`, or was before."""
     package = _envpool()
     if wanted and ":" not in wanted and wanted not in package.list_all_envs():
         with importing(*_NEEDED):
@@ -81,7 +81,7 @@ class EnvPoolEnvironments(Environments):
         self._actions = pool_actions(env_id)
         self._pool: Any = None
         self._elapsed = np.zeros(count, np.int64)  # [E] steps in the running episode
-        self._observation = np.empty(0)  # [E, ...] what was last there to act on
+        self._observation = np.empty(0)  # [E, ...] the last observations
         self._all = np.arange(count, dtype=np.int32)
         self._sent: NDArray[np.int32] | None = None  # rows under way
 
@@ -163,7 +163,7 @@ def _import_envpool() -> None:
     """
     hidden: dict[str, Any] = {_JUMANJI: ModuleType(_JUMANJI)}
     if "jax" not in sys.modules:
-        hidden["envpool.python.lax"] = None  # so says Python: not importable
+        hidden["envpool.python.lax"] = None  # Python's mark for a module that cannot be imported
     sys.modules.update(hidden)
     try:
         with importing(*_NEEDED):
@@ -174,7 +174,7 @@ def _import_envpool() -> None:
 
 
 def _import_jumanji() -> None:
-    """Add Jumanji's names to EnvPool's list, and leave Matplotlib as it is.
+    """Add Jumanji's names to EnvPool's list, and leave Matplotlib unchanged.
 
     Jumanji gives Matplotlib a folder in /tmp, the same for all users, who get a warning if it is another one's.
     """

@@ -197,7 +197,7 @@ class _Game:
         self.states = getattr(self.env.observation_space(params), "n", None)
 
     def encode(self, observation: Any) -> Any:
-        """Observations [E, ...] as agents get them: Discrete ones one-hot, those of MinAtar with channels first.
+        """Observations [E, ...] for agents: Discrete ones one-hot, MinAtar's with channels first.
 
         All MinAtar games have as many channels.
         """

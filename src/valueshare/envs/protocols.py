@@ -15,7 +15,7 @@ from valueshare.text import suggestion
 
 @dataclass(frozen=True)
 class AtariProtocol:
-    """How an Atari game is played, observed and scored; the defaults are Machado et al.'s (2018)."""
+    """Rules by which an Atari game is played, observed and scored; the defaults are Machado et al.'s (2018)."""
 
     name: str
 
@@ -32,7 +32,7 @@ class AtariProtocol:
     terminal_on_life_loss: bool = False  # a lost life ends a training episode; evaluation plays on
     frame_limit: int = 108_000  # frames of a game until it is truncated: half an hour of play
 
-    # What the agent sees
+    # Observations
     height: int = 84
     width: int = 84
     resize: str = "area"  # how 210 x 160 becomes height x width
@@ -40,7 +40,7 @@ class AtariProtocol:
     frame_max_pool: bool = True  # a step's picture: the brighter of its last two frames
     stack: int = 4  # pictures that the network sees; the first one is repeated at a start
 
-    # What it learns from; scores are always sums of raw rewards over whole games
+    # Rewards and episodes of training; scores are always sums of raw rewards over whole games
     clip_rewards: bool = True  # training rewards are -1, 0 or 1
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class AtariProtocol:
 
     @property
     def digest(self) -> str:
-        """Of the settings, not of the name: 12 hexadecimal digits."""
+        """A hash of the settings, without the name: 12 hexadecimal digits."""
         settings = {k: v for k, v in dataclasses.asdict(self).items() if k != "name"}
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()[:12]

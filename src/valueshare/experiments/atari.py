@@ -15,8 +15,8 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.scales import by_scale
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
-from valueshare.experiments.tabular_designs import by_scale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.other_names import check_known

@@ -110,7 +110,7 @@ def lunarlander_study(
 
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> list[str]:
-    """Where a run departs from the paper's settings, in sentences."""
+    """Departures of a run from the paper's settings, in sentences."""
     # The paper does not say how many environments evaluate at once, or how often it saves.
     paper, agent_settings = lunarlander_paper()
     sentences = changed_settings(paper, settings, ("eval_envs", "checkpoint_interval"))

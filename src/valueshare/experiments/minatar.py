@@ -116,7 +116,7 @@ def minatar_study(
 
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
-    """Where a run departs from Dopamine's MinAtar agents, in sentences."""
+    """Departures of a run from Dopamine's MinAtar agents, in sentences."""
     ignored = ("steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_envs", "eval_episode_limit")
     published, agent_settings = minatar()
     step_size, epsilon_steps = f"{agent_settings.step_size:g}", agents["epsilon_steps"][0]

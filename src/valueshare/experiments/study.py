@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.tabular_designs import by_scale
+from valueshare.experiments.scales import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
@@ -33,7 +33,7 @@ class StudySize(NamedTuple):
     seeds: int
     changes: dict[str, Any]  # of the published settings
     k: tuple[float, ...] = ()
-    step_sizes: tuple[float, ...] = ()  # none: the published one alone
+    step_sizes: tuple[float, ...] = ()  # empty: the published one
     epsilon_steps: int | None = None  # None: the published number
 
 
@@ -47,7 +47,7 @@ def scaled(
     eval_episodes: int | None,
     tf32: bool,
 ) -> tuple[StudySize, TrainingSettings, list[AgentSettings]]:
-    """A scale by its name with its settings, and those of agents with each step size; what is given replaces them."""
+    """A scale by its name, its settings, and its agent settings for each step size; given arguments replace them."""
     chosen, (paper, agent_settings) = by_scale(scales, scale), published
     if seeds is not None and seeds < 2:
         raise InvalidInput(f"`seeds = {seeds}`: an interval needs at least 2")

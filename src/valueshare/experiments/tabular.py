@@ -16,10 +16,10 @@ from valueshare.analysis.tidy import CI95
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.tabular_designs import GRIDWORLD, TabularStudy, several_action_sets
+from valueshare.progress_bar import shown_progress
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.schema import validate_as
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
-from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
 
 CURVE_POINTS = 60
@@ -30,7 +30,7 @@ TASK_STEP_SIZES = 16  # of a cluster's task: tenths of a second for the paper's 
 class TabularResult:
     """The results of studies that differ in their environment alone.
 
-    Every table has the columns in which studies differ: `step_reward`, and `actions` where they differ in that number.
+    Every table has the column `step_reward`, and `actions` if the studies differ in it.
     """
 
     studies: tuple[TabularStudy, ...]
@@ -55,7 +55,7 @@ def study_mdp(study: TabularStudy) -> FiniteMDP:
 
 
 def study_columns(studies: Sequence[TabularStudy], study: TabularStudy, mdp: FiniteMDP) -> list[pl.Expr]:
-    """The columns that tell a study from the others of a figure."""
+    """The columns in which the studies of a figure differ."""
     columns = [pl.lit(study.gridworld_reward, pl.Float64).alias("step_reward")]
     if several_action_sets(studies):
         columns.append(pl.lit(mdp.actions, pl.Int64).alias("actions"))
@@ -139,7 +139,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
         (number, k, tuple(step_size for *_, step_size in group))
         for (number, k), group in groupby(grid, key=lambda cell: cell[:2])
     ]
-    return [  # k with the same step sizes in one go
+    return [  # one cell for all k with the same step sizes
         Cell(number, tuple(k for _, k, _ in group), step_sizes)
         for (number, step_sizes), group in groupby(rows, key=lambda row: (row[0], row[2]))
     ]

@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
+from valueshare.experiments.scales import by_scale
 from valueshare.option_groups import in_group
 from valueshare.runs.launcher_options import parse_shard
 from valueshare.schema import ENV_NAME
@@ -20,20 +21,10 @@ Measure = Literal["episodes", "reward"]
 GridworldScale = Literal["paper", "smoke"]
 ActionsScale = Literal["full", "smoke"]
 
-Name = TypeVar("Name", bound=str)
-Value = TypeVar("Value")
-
 GRIDWORLD = "gridworld"
 KIND = "tabular"  # of a results folder
 MAX_COPIES = 1_000  # of each action
 MAX_STUDIES = 1_000  # of a results folder
-
-
-def by_scale(scales: Mapping[Name, Value], scale: Name) -> Value:
-    """The entry of a scale; an unknown name is refused."""
-    if scale not in scales:
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(scales)}")
-    return scales[scale]
 
 
 def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""How one agent, or a population of them, learns: losses, algorithms, optimisers, randomness.
+"""Learning of one agent or of a population: losses, algorithms, optimisers, randomness.
 
 Shapes throughout: P agents, B batch, A actions, N quantiles.
 """

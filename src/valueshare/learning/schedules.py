@@ -1,11 +1,11 @@
-"""Quantities that change with the timestep."""
+"""Schedules: quantities that change with the timestep."""
 
 import torch
 from torch import Tensor
 
 
 def linear(start: Tensor, end: Tensor, steps: Tensor, t: Tensor | int) -> Tensor:
-    """From `start` at t = 0 to `end` at t = steps, and `end` from there on.
+    """Linear interpolation from `start` at t = 0 to `end` at t = steps; constant after that.
 
     Exactly `start` and `end` at the two ends. Shapes: start, end, steps [P], t [] or [P] -> [P].
     """

@@ -1,6 +1,6 @@
 """Heads: from features to a network's outputs, and the networks that end in them.
 
-What the outputs mean is the algorithm's to say: action-values for the plain and the dueling
+The algorithm defines the meaning of the outputs: action-values for the plain and the dueling
 network, the vector u = (z_1, ..., z_n, b) for the baseline-residual one.
 """
 

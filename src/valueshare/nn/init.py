@@ -27,7 +27,7 @@ def initialize_(module: nn.Module, biases: Biases = Biases()) -> None:  # noqa: 
     """Draw all linear and convolution weights LeCun-normal and set their biases, in place.
 
     Weights are normal, not truncated (as in PFRL), with standard deviation sqrt(1 / fan_in), so that a layer keeps the
-    variance of its inputs. Output layers are the linear layers named `output`, or where there are none, the last one.
+    variance of its inputs. Output layers are the linear layers named `output`, or else the last one.
     The numbers come from PyTorch's global generator, in the order of the layers.
     """
     layers = {name: m for name, m in module.named_modules() if isinstance(m, _Layer)}

@@ -40,7 +40,7 @@ class Linear(nn.Linear):
 
 
 def per_agent(values: Tensor, like: Tensor) -> Tensor:
-    """One number per agent, shaped to broadcast over `like`; a number that is not stacked over agents, as it is.
+    """One number per agent, shaped to broadcast over `like`; one that is not stacked is returned unchanged.
 
     Shapes: [] -> []; [P] -> [P, 1, ...], with as many axes as `like`.
     """

@@ -17,24 +17,24 @@ MAX_COLOUR_CHANNELS = 4  # observations with no more columns than this are image
 
 
 class NetworkShape(NamedTuple):
-    """A network's sizes, and how it starts: equal shapes fit into one stack of weights."""
+    """A network's sizes and initialization: equal shapes fit into one stack of weights."""
 
     observation: tuple[int, ...]  # [D], a vector, [H, W], a matrix, or [C, H, W], an image
     actions: int
     hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
     observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead, unless they are bools
-    initialization: str = "paper"  # or "pytorch": how the weights start (`nn.init`)
+    initialization: str = "paper"  # or "pytorch": initial weights (`nn.init`)
 
 
 class Torso(NamedTuple):
-    """A module, and how many features come out of it."""
+    """A module and its number of output features."""
 
     module: nn.Module
     features: int
 
 
 def torso(shape: NetworkShape) -> Torso:
-    """All of a network but its last hidden layer and its outputs: an MLP, or convolutions.
+    """The layers before the last hidden one: an MLP, or convolutions.
 
     Shapes: [..., *shape.observation] -> [..., features].
     """

@@ -15,10 +15,10 @@ PREFETCHED_DRAWS = 4_096  # random numbers drawn at once on a CPU
 
 
 class Exploration(NamedTuple):
-    """What epsilon-greedy draws, [P] each, or [T, P] for several steps."""
+    """The random draws of epsilon-greedy, [P] each, or [T, P] for several steps."""
 
     explores: Tensor  # bool: the agent takes a random action
-    random_actions: Tensor  # int64: which one
+    random_actions: Tensor  # int64
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """The table of agents: one row per agent, more rows a sweep.
 
-What may differ between the agents of one population is a column here; what they share is in
+Settings that may differ between the agents of one population are columns here; shared ones are in
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
 """
 
@@ -44,10 +44,10 @@ def agent_table(
     k: float | Sequence[float] = 0.0,
     agent_settings: AgentSettings | Sequence[AgentSettings] = AgentSettings(),  # noqa: B008 (frozen)
 ) -> pl.DataFrame:
-    """Every combination of the given values, a row each, seeds fastest.
+    """One row per combination of the given values; seeds vary fastest.
 
-    Algorithms without a k have it 0, once, whatever other algorithms of the table are given; of a setting that an
-    algorithm does not read, like beta, it has the first value.
+    An algorithm without k has one value, k = 0. A setting that an algorithm does not read, like beta, has its first
+    value only.
     """
     seeds = seed_list(seeds)
     k_values = as_list(k)
@@ -77,7 +77,7 @@ def agent_table(
 
 
 def _distinct(all_settings: Sequence[AgentSettings], algorithm: str) -> list[AgentSettings]:
-    """Settings that differ in something that the algorithm reads; the rest has its first value."""
+    """Settings without duplicates for this algorithm: those that it does not read have their first value."""
     first = {name: getattr(all_settings[0], name) for name in unread_settings(algorithm).intersection(PER_AGENT)}
     return list(dict.fromkeys(replace(settings, **first) for settings in all_settings))
 
@@ -124,7 +124,7 @@ def concat_agents(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def check_table(table: pl.DataFrame) -> None:
-    """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
+    """Refuse a table that `agent_table` cannot have made; run folders are untrusted."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}
     if dict(table.schema) != wanted or table.null_count().sum_horizontal().item():
         raise InvalidInput("the table of agents has other columns than it should, or missing values")

@@ -24,7 +24,7 @@ _MAX_INLINED_OPERATIONS = 8
 
 
 def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = True) -> Callable[[], None]:
-    """A step compiled as one graph, or as it is.
+    """A step, compiled as one graph if `compiled`.
 
     A step works in place on tensors that never move, so nothing is checked when it is called again: PyTorch's guards
     on every tensor took a tenth of the time of a step on a CPU. Tuning tries several forms of a kernel, on copies of
@@ -58,7 +58,7 @@ def _with_own_code(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def check_compiler(device: torch.device, instead: str = "leave compile out", *, try_it: bool = True) -> None:
-    """Refuse where nothing can be compiled, and say what to do `instead`."""
+    """Refuse to compile where it is impossible, and say what to do `instead`."""
     if (problem := compiler_problem(device, try_it=try_it)) is not None:
         raise InvalidInput(f"nothing can be compiled here ({problem}): {instead}")
 

@@ -35,12 +35,12 @@ def checked_device(device: str | torch.device) -> torch.device:
 
 @contextmanager
 def training_on(device: torch.device, *, tf32: bool, own_network: bool = False) -> Iterator[None]:
-    """The backends of PyTorch as training wants them; then all as before.
+    """Set PyTorch's backends for training, and restore them on exit.
 
     On CUDA: the device is the current one, and TensorFloat-32 on or off. Streams and graphs belong to the current
-    device, whatever the tensors are on. On an Arm processor: matrix products by OpenBLAS, because oneDNN takes up to
-    three times as long for products with a transposed matrix, as in the gradients of small layers. With an
-    `own_network` of the user this is left alone: it may have convolutions, at which oneDNN is better.
+    device, not to that of the tensors. On an Arm processor: matrix products by OpenBLAS, because oneDNN takes up to
+    three times as long for products with a transposed matrix, as in the gradients of small layers. With a
+    user's network (`own_network`), oneDNN stays enabled: it is faster for convolutions.
     """
     if device.type != "cuda":
         with _without_onednn() if not own_network and platform.machine() in ("aarch64", "arm64") else nullcontext():
@@ -68,9 +68,9 @@ def _without_onednn() -> Iterator[None]:
 
 
 def release_memory(device: torch.device, *, compiled: bool = False) -> None:
-    """Give back what nothing refers to any more; graphs and their memory are found by it too."""
+    """Free unreferenced memory, including that of CUDA graphs."""
     if compiled:
-        torch.compiler.reset()  # what it compiled refers to the tensors of a population
+        torch.compiler.reset()  # compiled functions refer to the tensors of a population
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -116,7 +116,7 @@ def make_evaluator(population: Population, state: State, environments: Environme
 
 
 def prefers_processes(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
-    """Whether environments are faster in processes of their own: slow ones, with replay on a GPU."""
+    """Whether environments are faster in separate processes: slow ones, with replay on a GPU."""
     return BACKENDS[backend].is_slow and replay_device not in ("cpu", "disk") and can_wait(device)
 
 
@@ -126,7 +126,7 @@ def asynchronous_groups(agents: int, threads: int) -> int:
 
 
 def _stays_on_device(environments: Environments, population: Population) -> TypeGuard[GymnaxEnvironments]:
-    """Whether nothing of a step needs to pass through the host."""
+    """Whether whole steps stay on the device, without copies through the host."""
     on_cuda = population.device.type == "cuda" and not population.replay_on_host
     return on_cuda and isinstance(environments, GymnaxEnvironments) and environments.on_gpu
 

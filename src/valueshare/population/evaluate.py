@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 class Scores(NamedTuple):
-    """Of each agent, [P]; NaN where no episode finished."""
+    """Results of an evaluation, [P]; NaN for agents without a finished episode."""
 
     score: Floats  # mean return of finished episodes, undiscounted and unscaled
     episodes: NDArray[np.int64]
@@ -35,28 +35,28 @@ class Scores(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """The environments of an evaluation, and the agents that play in them."""
+    """Steps the environments of an evaluation, with actions of the agents."""
 
     stats: "EpisodeStats"
-    steps_per_check: int  # steps between two checks of whether all have finished
+    steps_per_check: int  # steps between checks whether all have finished
 
     @property
     def environments(self) -> Environments: ...
 
     def reset(self, seeds: NDArray[np.int64], counter: int) -> None:
-        """Start new episodes everywhere; `counter` is that of the random streams at the first step."""
+        """Start new episodes everywhere; `counter` is the RNG counter of the first step."""
 
     def step(self) -> None:
         """One step of the environments that have not finished, added to the stats."""
 
 
 def eval_env_count(settings: TrainingSettings) -> int:
-    """E: environments per agent; no more than it has episodes to play."""
+    """E: environments per agent, at most one per episode."""
     return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 
 def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: OnStep) -> Scores:
-    """Let every agent play as it is after `step` steps; `on_step` gets that number at every evaluation step."""
+    """Let every agent play, after `step` steps of training; `on_step` gets that number at every evaluation step."""
     stream, count = f"evaluation-environment/{step}", eval_env_count(population.settings)
     seeds = np.array([stream_key(seed, f"{stream}/{e}") for seed in population.seeds for e in range(count)])
     evaluator.stats.reset()

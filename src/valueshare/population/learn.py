@@ -95,7 +95,7 @@ def gradients_and_losses(
     if torch.compiler.is_compiling():  # the compiler traces `torch.func`, but not `torch.autograd.grad`
         gradients, aux = grad(objective, has_aux=True)(parameters)
         return gradients, aux
-    # The same numbers in less time: `grad` wraps every operation, and its first call imports the compiler.
+    # Same result, faster: `grad` wraps every operation, and its first call imports the compiler.
     with torch.enable_grad():
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         loss, aux = objective(leaves)

@@ -38,7 +38,7 @@ class Executor(Protocol):
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
         """Train for these steps. `on_step` gets the number of every step, in the calling thread.
 
-        What `on_step` raises ends the steps where they are. The state is then inconsistent: load the last checkpoint.
+        After an exception from `on_step` the state is inconsistent: load the last checkpoint.
         """
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class SerialExecutor:
         action = np.zeros(population.size, np.int64)
         arrays = (*self._arrays, action)
         self._step = StepTensors(*(torch.from_numpy(array) for array in arrays))  # same memory
-        self._obs = self._step.observation  # what the network sees: that, or a stack of frames
+        self._obs = self._step.observation  # the network's input: that, or a stack of frames
         if population.env.stack:
             shape = (population.size, *population.env.network_shape)
             self._obs = torch.zeros(shape, dtype=self._obs.dtype)

@@ -1,4 +1,4 @@
-"""The memory that a population needs, and the memory there is, before anything is allocated.
+"""Memory that a population needs and memory that is available, before anything is allocated.
 
 The memory of this process and its libraries is measured. The size of the state is exact: it is built on the meta
 device, where tensors have shapes and no bytes. Temporary memory while learning is estimated from the tensors that one
@@ -24,16 +24,16 @@ from valueshare.population.train import writes_in_background
 from valueshare.replay import packing, transitions
 from valueshare.text import pluralize
 
-# Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
+# Libraries allocate this much more when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 90_000_000, "cuda": 1_000_000_000}
 PROCESS_BYTES = 600_000_000  # a new process with all libraries: 595 MB with PyTorch 2.12 and EnvPool
-# While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
-# layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
+# While learning on a CPU, in multiples of the tensors saved for the backward pass, of the weights (gradients,
+# layouts, and an optimiser's temporary tensors) and of the pairwise errors of quantiles.
 ACTIVATION_FACTOR, WEIGHT_FACTOR, PAIR_FACTOR = 1.2, 2, 9
-CUDA_ACTIVATION_FACTOR, CUDA_WEIGHT_FACTOR = 4, 6  # graphs keep what passes; not as closely measured
+CUDA_ACTIVATION_FACTOR, CUDA_WEIGHT_FACTOR = 4, 6  # CUDA graphs keep temporary tensors; measured less closely
 RECORD_BYTES = 3 * 160  # an evaluation, three times: as it was written, as a table, and in the display
 USABLE = 0.95  # allocators keep a little more than they hand out
-# Advice by what needs most of an agent's memory.
+# Advice by the largest part of an agent's memory.
 ADVICE = {
     "network": "smaller layers (`hidden`) or a smaller `batch_size`",
     "quantiles": "fewer `quantiles`, smaller layers (`hidden`) or a smaller `batch_size`",
@@ -46,15 +46,15 @@ GPU_MEMORY = "GPU memory"
 
 
 class DoesNotFit(InvalidInput):
-    """A run needs more memory than there is; its plan is sound otherwise."""
+    """A run needs more memory than is available; its plan is otherwise valid."""
 
-    def __init__(self, message: str, *, one_fits: bool = True) -> None:
+    def __init__(self, message: str, *, fewer_agents_fit: bool = True) -> None:
         super().__init__(message)
-        self.one_fits = one_fits  # whether fewer agents would fit
+        self.fewer_agents_fit = fewer_agents_fit
 
 
 class Bytes(NamedTuple):
-    """Bytes that must be free in one memory: so many per agent, and `fixed` for all of them together."""
+    """Bytes that must be free in one memory: `per_agent` for each agent, plus `fixed`."""
 
     agents: int
     per_agent: int
@@ -66,31 +66,31 @@ class Bytes(NamedTuple):
 
 
 class MemoryEstimate(NamedTuple):
-    """The parts of a population's memory, in bytes; `on` and `beside_gpu` add them up."""
+    """The parts of a population's memory, in bytes; `device_bytes` and `host_bytes` add them up."""
 
     agents: int
     per_agent: int  # on the device, with the replay if it is there
     host_per_agent: int  # environments, and the replay if it is there
     frames_per_agent: int = 0  # frames of one checkpoint, which are packed
     replay_device: str | None = None
-    largest: str = "replay"  # what needs most of an agent's memory, as in ADVICE
-    graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
+    largest: str = "replay"  # the largest part of an agent's memory, a key of ADVICE
+    cuda_extra_per_agent: int = 0  # on CUDA, in addition to `per_agent`: CUDA graphs keep temporary tensors
     checkpoint_copy_per_agent: int = 0  # host memory on CUDA: the copy from which a checkpoint is written
     used: int = 0  # by this process, before anything of the population is made
 
-    def on(self, device: torch.device) -> Bytes:
-        """The memory of the device; that of a CPU has everything."""
+    def device_bytes(self, device: torch.device) -> Bytes:
+        """Memory of the device; on a CPU it includes the host's."""
         if device.type == "cpu":
             return Bytes(self.agents, self.per_agent + self.host_per_agent, FIXED_BYTES["cpu"] + self._packing)
-        return Bytes(self.agents, self.per_agent + self.graphs_per_agent, FIXED_BYTES["cuda"])
+        return Bytes(self.agents, self.per_agent + self.cuda_extra_per_agent, FIXED_BYTES["cuda"])
 
-    def beside_gpu(self) -> Bytes:
-        """The host's memory where the device is a GPU."""
+    def host_bytes(self) -> Bytes:
+        """Host memory of a population that trains on a GPU."""
         return Bytes(self.agents, self.host_per_agent + self.checkpoint_copy_per_agent, self._packing)
 
     @property
     def _packing(self) -> int:
-        """For packing frames: with many of them, whatever their number."""
+        """Memory for packing frames: bounded, however many there are."""
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
 
@@ -104,7 +104,7 @@ def estimate(spec: PopulationSpec, network: NetworkFactory | None = None) -> Mem
         raise DoesNotFit(
             f"one agent of {spec.label} needs more memory than can be addressed here: write "
             "smaller layers (`hidden`), a smaller `batch_size` or a smaller `replay_capacity`",
-            one_fits=False,
+            fewer_agents_fit=False,
         ) from error
 
 
@@ -137,7 +137,7 @@ def _estimate_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) ->
         frames_per_agent=_frame_bytes(population, state),
         replay_device=spec.settings.replay_device,
         largest=max(sizes, key=lambda name: sizes[name]),
-        graphs_per_agent=max(0, on_cuda - learning),
+        cuda_extra_per_agent=max(0, on_cuda - learning),
         checkpoint_copy_per_agent=others + (0 if on_host else columns) if in_background else 0,
         used=host_memory.resident_bytes(),
     )
@@ -147,7 +147,7 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
     """Refuse a population that does not fit, with advice; return a line of required and available memory."""
     check_replay_device(needs.replay_device, device)
     on_cuda = device.type == "cuda"
-    required, free = needs.on(device), free_bytes(device)
+    required, free = needs.device_bytes(device), free_bytes(device)
     _refuse_excess(needs, required, free, GPU_MEMORY if on_cuda else "memory", advice)
     available = "available memory is unknown" if free is None else f"{format_bytes(free)} available"
     if not on_cuda:
@@ -157,32 +157,32 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
     only_on_gpu = needs.largest in ("network", "quantiles")
     copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
     needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
-    _refuse_excess(needs, needs.beside_gpu(), free_bytes(torch.device("cpu")), "host memory", advice)
+    _refuse_excess(needs, needs.host_bytes(), free_bytes(torch.device("cpu")), "host memory", advice)
     return f"requires {format_bytes(required.total)}; {available}"
 
 
 def most_agents(needs: MemoryEstimate, device: torch.device, free: int, host_free: int) -> int:
-    """How many agents of a population fit into the free memory of a device and its host."""
-    required = needs.on(device)
+    """The number of agents of a population that fit into the free memory of a device and its host."""
+    required = needs.device_bytes(device)
     fixed = required.fixed + (PROCESS_BYTES if device.type == "cpu" else 0)
     fit = int((USABLE * free - fixed) // required.per_agent)
     if device.type == "cuda":
-        per_agent = needs.beside_gpu().per_agent
+        per_agent = needs.host_bytes().per_agent
         host = int(USABLE * host_free - (process_bytes(needs, device) - needs.agents * per_agent))
         fit = min(fit, int(host // per_agent))
     return max(0, fit)
 
 
 def process_bytes(needs: MemoryEstimate, device: torch.device) -> int:
-    """The host memory of a population in a process of its own, which trains on that device."""
+    """The host memory of a population in a separate process that trains on that device."""
     if device.type == "cuda":
-        return needs.beside_gpu().total + FIXED_BYTES["cpu"] + PROCESS_BYTES
-    return needs.on(device).total + PROCESS_BYTES
+        return needs.host_bytes().total + FIXED_BYTES["cpu"] + PROCESS_BYTES
+    return needs.device_bytes(device).total + PROCESS_BYTES
 
 
 def free_bytes(device: torch.device) -> int | None:
     """Memory that a new population could have, in bytes; None where it is unknown."""
-    if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
+    if device.type == "cuda":  # PyTorch caches freed memory, and reuses it
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
     return host_memory.free_bytes()
@@ -202,7 +202,7 @@ def _refuse_excess(needs: MemoryEstimate, required: Bytes, free: int | None, kin
     raise DoesNotFit(
         f"{agents} {'requires' if required.agents == 1 else 'require'} {format_bytes(required.total)} of {kind}{used}; "
         f"{format_bytes(free)} available: {'about ' if fit else ''}{fit:,} would fit; {advice}",
-        one_fits=fit > 0,
+        fewer_agents_fit=fit > 0,
     )
 
 

@@ -28,7 +28,7 @@ class Weights(NamedTuple):
 
 
 def load_weights(weights: Tensors, stored: Tensors, which: str) -> None:
-    """Copy stored tensors into those of a network, in place; others than its own are refused."""
+    """Copy stored tensors into a network's, in place; refused if names or shapes differ."""
     if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in stored.items()}:
         raise InvalidInput(f"the weights {which} are of another network than the one given")
     for name, value in weights.items():
@@ -52,7 +52,7 @@ def network_inputs(observation: Tensor, tau: Tensor | None) -> tuple[Tensor, ...
 
 
 def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
-    """The sizes of one agent's network, and how its weights start."""
+    """The sizes of one agent's network, and its initialization."""
     return NetworkShape(
         env.network_shape, env.actions, settings.hidden, settings.observation_scale, settings.initialization
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
 
-OTHER_NAMES = {  # of what `train` takes
+OTHER_NAMES = {  # of the arguments of `train`
     "env": ("env_id", "env_name", "environment", "environments", "envs", "game", "games"),
     "algorithm": ("algo", "algos", "algorithms", "agent_name", "method", "methods"),
     "seeds": ("n_seeds", "num_seeds", "agents", "n_agents", "num_agents"),
@@ -41,7 +41,7 @@ OTHER_NAMES = {  # of what `train` takes
     "population_agents": ("agents_at_once",),
     "out": ("output", "output_dir", "log_dir", "logdir", "outdir", "save_dir", "log_folder", "exp_name", "run_name"),
 }
-COMMAND_NAMES = {  # of other commands, if they have none of the above
+COMMAND_NAMES = {  # of other commands' arguments, tried after OTHER_NAMES
     "seeds": ("seed",),
     "seeds_from": ("seed", "seeds", "first_seed"),
     "seed": ("seeds", "first_seed", "seeds_from"),
@@ -52,7 +52,7 @@ COMMAND_NAMES = {  # of other commands, if they have none of the above
     "video": ("output", "out"),
 }
 _SCHEDULE = ", beside `epsilon_start` and `epsilon_steps`"
-NOTES = {  # what else to know of another name that is ours; `name` and `name = 'value'` are settings
+NOTES = {  # added to the advice for (their name, our name); backticks mark settings
     ("seed", "first_seed"): ", and `seeds = 1` makes it one agent",
     ("seed", "seeds"): ", and is how many there are",
     ("exploration_fraction", "epsilon_steps"): ", as a number of steps",
@@ -64,9 +64,9 @@ NOTES = {  # what else to know of another name that is ours; `name` and `name = 
     ("gpu", "device"): ", as in `device = 'cuda'`",
 }
 _ONE_STEP = "n-step returns are not supported; all targets are one-step"
-INSTEAD = {  # of names without a setting of ours, where a command has the options that are named
+UNSUPPORTED_OPTIONS = {  # advice for options without an equivalent, if the command has the settings in backticks
     "callback": "write `callbacks`, a list of functions of (records, run)",
-    "n_actions": "the number of actions is that of the environment",
+    "n_actions": "the environment sets the number of actions",
     "num_envs": "every agent trains in one environment, and `seeds` is the number of agents",
     "n_envs": "every agent trains in one environment, and `seeds` is the number of agents",
     "double": "write `algorithm = 'double-dqn'`",
@@ -88,7 +88,7 @@ OTHER_ALGORITHMS = {
     "dueling-dqn": ("dueling", "duel-dqn", "dueling-network"),
     "iqn": ("implicit-quantile-network", "implicit-quantile"),
 }
-ALGORITHMS_NOT_HERE = {  # some are spelt like one that is, and are another
+UNSUPPORTED_ALGORITHMS = {  # never corrected to a supported one with a similar name
     *("d3qn", "dddqn", "dueling-double-dqn", "dueling-ddqn", "double-dueling-dqn"),
     *("qr-dqn", "qrdqn", "fqf", "c51", "rainbow", "noisy-dqn", "m-dqn", "munchausen-dqn", "drqn", "nfq"),
     *("ppo", "trpo", "a2c", "a3c", "sac", "td3", "ddpg", "sarsa"),
@@ -96,7 +96,7 @@ ALGORITHMS_NOT_HERE = {  # some are spelt like one that is, and are another
 
 
 def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None:
-    """The setting that another library calls so, among those known; without these, the setting of `train`."""
+    """The setting with this name in another library, if it is in `known` (None: any argument of `train`)."""
     tables = (OTHER_NAMES,) if known is None else (OTHER_NAMES, COMMAND_NAMES)
     wanted = None if known is None else set(known)
     found = (ours for table in tables for ours, others in table.items() if other in others)
@@ -104,12 +104,14 @@ def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None
 
 
 def other_name_advice(name: str, ours: str | None) -> str:
-    """What to write instead of a name that is `ours`, or of one without a setting of ours (None); "" if unknown."""
-    return INSTEAD.get(name, "") if ours is None else f"it is called `{ours}` here{NOTES.get((name, ours), '')}"
+    """Advice for another library's name: its equivalent `ours`, or why there is none (None); "" if unknown."""
+    if ours is None:
+        return UNSUPPORTED_OPTIONS.get(name, "")
+    return f"it is called `{ours}` here{NOTES.get((name, ours), '')}"
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not among those known, with the ones that are near."""
+    """Refuse an unknown name, and suggest similar ones."""
     if name not in (known := list(known)):
         advice = near = ""
         if kind == "setting":
@@ -117,7 +119,7 @@ def check_known(kind: str, name: str, known: Iterable[str]) -> None:
         elif kind == "algorithm":
             found = (ours for ours, others in OTHER_ALGORITHMS.items() if name in others and ours in known)
             advice = next((f"it is called {ours} here" for ours in found), "")
-        if not (kind == "algorithm" and name in ALGORITHMS_NOT_HERE):
+        if not (kind == "algorithm" and name in UNSUPPORTED_ALGORITHMS):
             near = suggestion(name.lower(), known, 2)
         hint = advice or near or f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")

@@ -20,12 +20,12 @@ from valueshare.population.state import VALUE_METRICS, Population, State
 def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     """Train one phase, evaluate if due, and return the records; the engine's state is updated in place.
 
-    `on_step` gets the number of every step. What it raises ends the phase. The state is then inconsistent:
-    load the last checkpoint.
+    `on_step` gets the number of every step. After an exception from it the state is inconsistent: load the last
+    checkpoint.
     """
     settings, state = engine.population.settings, engine.state
     tables = [records_schema().to_frame()]
-    if phase == 0:  # before they have learned anything
+    if phase == 0:  # before training
         tables.append(_evaluate_agents(engine, 0, on_step))
     start, end = phase * settings.checkpoint_interval, settings.phase_end(phase)
     episodes = TrainingEpisodes(engine.population.size)
@@ -40,7 +40,7 @@ def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
 
 
 def records_schema() -> pl.Schema:
-    """One row per agent and evaluation; null where there is nothing to report."""
+    """One row per agent and evaluation; null for metrics without a value."""
     return pl.Schema(
         {
             "agent": pl.Int64(),
@@ -76,7 +76,7 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
     means = (state.metric_sums.double() / (measurements or torch.nan)).cpu().numpy()  # [P, VALUE_METRICS]
     kept = min(updates, state.recent_action_values.shape[1])
     value = (state.recent_action_values.double().sum(-1) / (kept or torch.nan)).cpu().numpy()  # [P]
-    train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums are reset soon
+    train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums are reset after this
     with np.errstate(divide="ignore", invalid="ignore"):
         train_score = state.train_returns.cpu().numpy() / train_episodes
     columns = {

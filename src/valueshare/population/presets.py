@@ -21,7 +21,7 @@ _Overrides = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Preset(NamedTuple):
-    """The settings of a population, and those of each of its agents."""
+    """The settings of a population and of its agents."""
 
     settings: TrainingSettings
     agent_settings: AgentSettings
@@ -146,9 +146,9 @@ def mountaincar() -> Preset:
 
 
 def generic(observation: Sequence[int] = ()) -> Preset:
-    """A sound start for any environment with rewards of order one; not tuned. `observation` is the shape of one.
+    """Untuned settings for environments with rewards of order one. `observation` is the shape of an observation.
 
-    Images [C, H, W] have one hidden layer after the convolutions. The step sizes are those of `minatar` and of
+    Images [C, H, W] have one hidden layer after the convolutions. The step sizes are as in `minatar` and in
     CleanRL's DQN on Atari games (dqn_atari.py). A replay of 10,000 images of 4 x 84 x 84 bytes takes 0.6 GB per agent.
     """
     if len(observation) != 3:
@@ -177,8 +177,8 @@ def atari(algorithm: str = "dqn") -> Preset:
     """The paper's Atari settings of an algorithm.
 
     DQN, Double and Dueling DQN and IB-DQN sum the loss over the batch; RDQ and IQN average it.
-    One environment plays an agent's 125,000 evaluation steps: of several, each would cut off one
-    episode, and long episodes would be the ones that are missing.
+    One environment plays an agent's 125,000 evaluation steps: several would each cut off
+    one episode, so that long episodes would be missing.
     """
     base = Preset(
         TrainingSettings(
@@ -261,14 +261,14 @@ PRESET_ALIASES = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task
 
 
 def preset_name(env: str) -> str | None:
-    """The environment whose preset an environment has, besides Atari and MinAtar games; None: the generic settings."""
+    """The key of an environment's preset in PRESETS; None: the generic settings. Not for Atari and MinAtar games."""
     without_bins = split_bins(env).env_id
     name = PRESET_ALIASES.get(without_bins, without_bins)
     return name if name in PRESETS else None
 
 
 def preset_text(env: str) -> str:
-    """Whose preset an environment has: preset of CartPole-v1, or generic (CartPole-v0 has no preset; ...)."""
+    """The preset of an environment in words: preset of CartPole-v1, or generic (CartPole-v0 has no preset; ...)."""
     if is_minatar(env) or is_atari(env):
         return f"preset of {'MinAtar' if is_minatar(env) else 'Atari'} games"
     name = preset_name(env)

@@ -1,7 +1,7 @@
 """Every setting of a training run, declared once.
 
-`TrainingSettings` are those that all agents of a population share, `AgentSettings` those that each
-agent has of its own. Nothing heavy is imported here: the command line reads it at its start.
+`TrainingSettings` are those that all agents of a population share, `AgentSettings` those of
+each agent. Nothing heavy is imported here: the command line reads it at its start.
 """
 
 import json
@@ -18,7 +18,7 @@ from valueshare.setting import Setting, check_settings, setting, settings_of
 MAX_LAYER_WIDTH = 1_000_000  # units of a layer
 MAX_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 MIN_KAPPA = 1e-30  # an error divided by it is still finite in float32
-SETTINGS_WITHOUT_EFFECT_ON_RESULTS = ("replay_device",)  # they change where things are, and no number
+SETTINGS_WITHOUT_EFFECT_ON_RESULTS = ("replay_device",)  # where data is stored
 
 ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -157,7 +157,7 @@ class TrainingSettings:
 
     @property
     def phases(self) -> int:
-        """How many phases; the last one may be shorter."""
+        """The number of phases; the last one may be shorter."""
         return ceil_div(self.steps, self.checkpoint_interval)
 
     @property
@@ -180,7 +180,7 @@ class TrainingSettings:
 
     @property
     def evaluations(self) -> int:
-        """How many evaluations of a run: before its first step, and after some of its phases."""
+        """The number of evaluations of a run: before its first step, and after some of its phases."""
         return 1 + ceil_div(self.steps, self.eval_interval)
 
     def phase_end(self, phase: int) -> int:
@@ -198,7 +198,7 @@ class TrainingSettings:
         return min(self.replay_capacity, self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as plain JSON values; `from_json` is the way back."""
+        """The settings as plain JSON values; the inverse of `from_json`."""
         return asdict(self)
 
     @classmethod
@@ -232,7 +232,7 @@ def comparable(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The stored and the wanted value of what is not equal in both, by name."""
+    """The stored and the wanted value of each setting in which they differ, by name."""
     pairs = {name: (stored.get(name, ABSENT), wanted.get(name, ABSENT)) for name in {**wanted, **stored}}
     return {name: (before, now) for name, (before, now) in pairs.items() if before != now}
 

@@ -19,7 +19,7 @@ class PopulationSpec:
     agents: pl.DataFrame
     settings: TrainingSettings
     backend: Backend
-    extended_from: tuple[int, ...] = ()  # earlier numbers of steps, of a run that was extended
+    extended_from: tuple[int, ...] = ()  # the values of `steps` before each extension of the run
 
     @property
     def env(self) -> str:

@@ -1,4 +1,4 @@
-"""A population: what is fixed about its agents, and what changes while they learn.
+"""A population: the constants of its agents (`Population`), and their variables (`State`).
 
 `Population` is fixed: the settings, and the hyperparameters that differ per agent, as [P] tensors.
 `State` is everything that changes: stacked tensors with the agents first, updated in place, so that
@@ -48,11 +48,11 @@ class Keys(NamedTuple):
     """One key per agent for every stream of random numbers, [P] each."""
 
     explore: Tensor  # whether to explore
-    action: Tensor  # which action then
-    replay: Tensor  # which transitions to learn from
-    quantiles: Tensor  # at which quantiles to learn
+    action: Tensor  # the random action
+    replay: Tensor  # transitions to learn from
+    quantiles: Tensor  # quantiles to learn at
     acting_quantiles: Tensor
-    measure: Tensor  # which transitions to measure on
+    measure: Tensor  # transitions to measure on
     measure_quantiles: Tensor
     evaluation: Tensor  # exploration in evaluation
     evaluation_action: Tensor
@@ -68,7 +68,7 @@ class Population:
     env: EnvironmentSpec  # the same for all agents but for its name, which is in the table
     algorithm: Algorithm
     network: nn.Module  # one agent's, without weights: on the meta device
-    stacked_network: StackedNetwork | None  # the same, called for all agents at once where it can be
+    stacked_network: StackedNetwork | None  # the same, called once for all agents; None if it cannot be
     factory: NetworkFactory
     hyperparameters: Tensors  # [P] each: k, and those of `AgentSettings`, by name
     keys: Keys
@@ -85,7 +85,7 @@ class Population:
 
     @property
     def replay_on_host(self) -> bool:
-        """Whether the host draws batches and hands them over, whatever device learns."""
+        """Whether replay is on the host, which then samples batches for the device that learns."""
         return self.settings.replay_device in ("cpu", "disk")
 
     @property
@@ -123,7 +123,7 @@ class State(NamedTuple):
     diverged_at: Tensor  # [P]  the step at which an agent was frozen, -1 while it learns
     recent_action_values: Tensor  # [P, ACTION_VALUE_WINDOW]  mean action-value of the last batches, a ring
     metric_sums: Tensor  # [P, VALUE_METRICS]  sums since the last evaluation
-    metric_count: Tensor  # []  how many
+    metric_count: Tensor  # []  number of these sums
     train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled
     train_episodes: Tensor  # [P]  how many finished
 

@@ -35,24 +35,24 @@ from valueshare.schema import Backend
 
 
 class PhaseReport(NamedTuple):
-    """A phase that is finished, and safe where there is a directory."""
+    """A finished phase; checkpointed if `directory` is set."""
 
     phase: int
     step: int  # the last step of the phase
-    records: pl.DataFrame  # empty where no evaluation was due
+    records: pl.DataFrame  # empty if no evaluation was due
 
 
 class TrainingResult(NamedTuple):
     """The result of a training run."""
 
-    records: pl.DataFrame  # those of all finished phases
+    records: pl.DataFrame  # of all finished phases
     finished: bool  # False: `should_stop` ended it early; `state` is then mid-phase, and unusable
     population: Population
     state: State
 
 
 class _Stop(Exception):
-    """The caller wants to stop within a phase."""
+    """`should_stop()` returned True during a phase."""
 
 
 def train_population(

@@ -33,13 +33,13 @@ def slice_agents(history: CursorHistory, agents: slice) -> CursorHistory:
 
 
 def start_history(history: CursorHistory, replay: Transitions, step: int) -> None:
-    """Record the present cursors as those of `step`."""
+    """Record the present cursors for `step`."""
     history.step.fill_(step)
     _record(history, replay)
 
 
 def record_step(history: CursorHistory, replay: Transitions) -> None:
-    """Record the present cursors as those of the next step: a transition was added."""
+    """Record the present cursors for the next step, after a transition was added."""
     history.step.add_(1)
     _record(history, replay)
 

@@ -24,7 +24,7 @@ from valueshare.replay.segments import Cursors, rows_since
 from valueshare.replay.transitions import Transitions
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
-FILE_BYTES = 256 << 20  # a file ends when its chunks have so many, before compression
+FILE_BYTES = 256 << 20  # target size of a file, before compression
 LEVEL = 1  # level of compression: higher ones take several times as long for a tenth less
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def pack(frames: NDArray[Any]) -> bytes:
 
 
 def unpack(data: bytes | memoryview, count: int, numbers: int, dtype: torch.dtype) -> NDArray[np.generic]:
-    """`count` frames that were packed, of so many numbers each: [count, numbers]; no others are unpacked."""
+    """`count` frames that were packed, of equal size: [count, numbers]; data of another size is refused."""
     of_bits = dtype == torch.bool
     size = count * (-(-numbers // 8) if of_bits else numbers * dtype.itemsize)
     inflated = zlib.decompressobj().decompress(data, size + 1)  # one more byte shows that there are more
@@ -140,7 +140,7 @@ def _frame_file(packed: list[tuple[Chunk, bytes]]) -> FrameFile:
 
 
 def _in_threads(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
-    """The results in the order of the items, with no more under way than keeps all cores busy."""
+    """The results in the order of the items, computed ahead just enough to keep all cores busy."""
     workers = available_cores()
     under_way: deque[Future[U]] = deque()
     with ThreadPoolExecutor(workers) as threads:

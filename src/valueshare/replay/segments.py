@@ -1,4 +1,4 @@
-"""Segments of replay: what was written between two checkpoints."""
+"""Segments of replay: transitions written between two checkpoints."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Segment(NamedTuple):
 
 
 class Cursors(NamedTuple):
-    """How much had been written to replay at some step, [P] each."""
+    """Cursors of replay at some step, [P] each."""
 
     rows: Tensor
     transitions: Tensor

@@ -160,7 +160,7 @@ def _without_step_sizes(data: ReportData) -> pl.DataFrame:
 
 
 def _bins_of(env: str) -> BinnedName:
-    """The parts of a name in results, which may be any: one that is none of ours has no bins."""
+    """The parts of an environment's name in results; names of other programs have no bins."""
     try:
         return split_bins(env)
     except InvalidInput:

@@ -25,8 +25,9 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.errors import printable
-from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
+from valueshare.report.figures.series import with_k
 from valueshare.report.figures.style import ATARI_ACTIONS
+from valueshare.report.figures.variants import Variant, baseline_variant, find_variants
 from valueshare.report.notes import short_names
 
 Result = TypeVar("Result")
@@ -51,7 +52,7 @@ class ReportData:
 
     @cached_property
     def main(self) -> pl.DataFrame:
-        """All runs; of Atari games without those with RMSprop, unless there are no others."""
+        """All runs; on Atari games without RMSprop runs, unless there are no others."""
         others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
         return others if self.atari and not others.is_empty() else self.table
 
@@ -271,10 +272,10 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
 
 
 def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
-    """The table with settings in the algorithm's name, where runs of one k differ in them.
+    """The table with settings in the algorithm's name if runs with equal k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
-    learners, and no mean may mix them. The same holds for optimisers, except RMSprop on Atari games, which `main`
+    learners, never averaged together. The same holds for optimisers, except RMSprop on Atari games, which `main`
     separates already; runs with an unknown optimiser are not separated. `more` columns are always in the names.
     """
     apart = all(has_human_score(env) for env in table["env"].unique())

@@ -1,4 +1,4 @@
-"""The figures that a report can have: their needs, and how they are drawn."""
+"""The figures of reports: their requirements, and how they are drawn."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from valueshare.text import either, format_steps, pluralize
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
 MIN_TOP, MAX_TOP = 2.0, 100.0  # normalized scores up to which profiles go
-SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
+SMOOTH_FROM = 50  # evaluations: fewer are not smoothed
 
 GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
@@ -78,7 +78,7 @@ def unmet_needs(data: ReportData) -> dict[str, str]:
 
 
 def _mark_synthetic(figure: Figure) -> None:
-    """Nobody shall take a figure of made-up records for a result."""
+    """Watermark figures of synthetic data."""
     text = "synthetic records: no agent was trained"
     # Under the figure where it is measured when saved, else in its lower corner.
     position = "bottom" if figure.get_layout_engine() is None else "top"

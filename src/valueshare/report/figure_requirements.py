@@ -1,4 +1,4 @@
-"""The conditions on results under which a figure can be drawn, and how to say them."""
+"""Conditions on results under which figures can be drawn, with their texts."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ MAX_GAMES = 10  # with a line each in one panel
 
 
 class Requirement(NamedTuple):
-    """A condition on results, and how to say it."""
+    """A condition on results, with its text."""
 
     text: str
     met: Callable[[ReportData], bool]

@@ -12,13 +12,14 @@ from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.tidy import CI95, shorten_list
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import Variant, baseline_variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant, baseline_variant
 from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import exact, format_number
+from valueshare.text import exact, format_number, shorten_list
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -39,7 +40,7 @@ class Comparison(NamedTuple):
     difference: Interval | None  # of the statistic; None where environments share no scale
     values: tuple[float, float] | None  # x and y
     improvement: Interval  # the probability that a run of x beats one of y
-    what: str  # what the difference is of
+    what: str  # the quantity that is compared
     normalized: bool  # whether it is on a scale that all environments share
     notes: tuple[str, ...]
 
@@ -69,7 +70,7 @@ class Comparison(NamedTuple):
 
     @property
     def enough_seeds(self) -> int:
-        """For an interval to be trusted; with several environments, half as many per environment."""
+        """Seeds from which intervals can be trusted; with several environments, half as many per environment."""
         return FEW_SEEDS if self.envs.height == 1 else FEW_SEEDS // 2
 
 
@@ -231,7 +232,7 @@ def _difference(comparison: Comparison) -> float:
 
 
 def _probability(comparison: Comparison) -> float:
-    """How far the probability of improvement is from that of equals."""
+    """Distance of the probability of improvement from 0.5."""
     return abs(comparison.improvement.value - 0.5)
 
 

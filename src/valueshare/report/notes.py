@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from valueshare.analysis.tidy import ONE_SEED, group_label
-from valueshare.report.figures.series import Variant
+from valueshare.report.figures.variants import Variant
 
 MAX_NAMES = 12  # in one note
 AFTER_NAME = (": ", " has ", " lacks ")  # how a note may continue after the name of an algorithm

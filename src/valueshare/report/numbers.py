@@ -15,7 +15,7 @@ EVALUATION = (*RUN_COLUMNS, "agent", "step", "seconds", "episodes", *METRICS, "d
 
 
 def numbers(data: ReportData) -> dict[str, Any]:
-    """Those that the results allow: means by k, maps of two swept settings, gains against the number of actions."""
+    """Tables that the results allow: means by k, maps of two swept settings, gains against the number of actions."""
     tables: dict[str, Any] = {}
     if len(data.envs) == 1 and len(data.ks) > 2:
         tables["by_k"] = {name: finite_floats(data.by_k(name).table).to_dicts() for name in METRICS if data.has(name)}

@@ -13,7 +13,8 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS, VARIANT
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
 from valueshare.report.data import ReportData, cached_with_data
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
-from valueshare.report.figures.series import Variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant
 from valueshare.text import plain_numbers, pluralize
 
 MAX_MAPS = 12  # in one figure
@@ -33,7 +34,7 @@ class Grid(NamedTuple):
     algorithms: tuple[str, ...]  # whose runs they are: the algorithm, and the same without the layer if it is its k = 0
     settings: tuple[str, str]  # k first, if it is one of them
     runs: pl.DataFrame  # a row per run: both settings, seed, score (its AUC), diverged
-    score: str  # what the score is
+    score: str  # the meaning of the score
 
     @property
     def title(self) -> str:
@@ -151,7 +152,7 @@ def find_tuned(data: ReportData) -> list[HeldOutChoice]:
 
 
 def tuned_variants(data: ReportData) -> list[Variant]:
-    """Of the first grid: the best value of the first setting and the smallest, each at its best second setting."""
+    """The best and the smallest value of the first grid's first setting, each at its best second setting."""
     if not (choices := find_tuned(data)):
         return []
     grid, table = choices[0].grid, choices[0].table.drop_nulls("best")

@@ -15,7 +15,8 @@ from valueshare.analysis.scales import human_normalized
 from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score, paper_scores
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, find_variants, game, with_k
+from valueshare.report.figures.series import game, with_k
+from valueshare.report.figures.variants import Variant, find_variants
 from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 MISSING = "–"
@@ -24,7 +25,7 @@ BOLD = "Bold: the highest, quantile networks among themselves."
 
 
 class ScoreTable(NamedTuple):
-    """Scores as they are printed: `scores[row][column]`, None where there is none."""
+    """Formatted scores: `scores[row][column]`, None for missing ones."""
 
     envs: tuple[str, ...]
     variants: tuple[Variant, ...]
@@ -50,7 +51,7 @@ class ScoreTable(NamedTuple):
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
-    """From a tidy table: the mean over seeds of the last three evaluations.
+    """The mean over seeds of the last three evaluations, from a tidy table.
 
     Returns `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
     """
@@ -106,7 +107,7 @@ def to_markdown(table: ScoreTable) -> str:
 
 
 def to_csv(table: ScoreTable) -> str:
-    """All digits, nothing bold: for programs."""
+    """The table for programs: all digits, nothing bold."""
     columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
     for i, variant in enumerate(table.variants):
         columns[variant.style.label] = [row[i] for row in table.scores]
@@ -117,7 +118,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
     Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
-    100 (score - published) / |published|. What the paper did not run has nulls.
+    100 (score - published) / |published|. Nulls where the paper has no run.
     """
     atari_means = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
     if atari_means.is_empty():
@@ -178,13 +179,13 @@ def _cell(value: object) -> str:
 
 
 def _tex(text: str) -> str:
-    """Text that TeX prints as it is."""
+    """Text escaped for TeX."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {character: "\\" + character for character in "&%$#_{}"}
     return "".join(special.get(character, character) for character in text)
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text escaped for Markdown, on one line."""
     plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     return "".join("\\" + character if character in "\\|*_`[]" else character for character in plain)

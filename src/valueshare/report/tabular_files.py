@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare._version import __version__
-from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, one_line, without_marks
 from valueshare.experiments.tabular import TabularResult, summarize
 from valueshare.experiments.tabular_designs import KIND, TabularConfig, TabularStudy
@@ -29,6 +28,7 @@ from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
 from valueshare.schema import Invalid, read_config, read_object, stored_version, validate_as
 from valueshare.tabular.rules import check_rows
+from valueshare.text import shorten_list
 
 RUNS, ORIGIN = "records/runs.parquet", "provenance.json"
 MAX_UPDATES = 10**10  # for the norms of untrusted records: minutes. The largest study of this package has 10^9

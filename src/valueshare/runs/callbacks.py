@@ -1,4 +1,4 @@
-"""Callbacks: functions of the caller's that are called after each evaluation of a run."""
+"""Callbacks: user functions that are called after each evaluation of a run."""
 
 import inspect
 import pkgutil
@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import CallbackFailed, InvalidInput, exception_text, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
-from valueshare.text import suggestion
+from valueshare.text import shorten_list, suggestion
 
 KEY = "callbacks"  # in provenance.json
 MAX_CALLBACKS = 16
@@ -24,7 +23,7 @@ CallbackFunction = Callable[[pl.DataFrame, Any], object]  # called with an evalu
 
 
 class Callback(NamedTuple):
-    """A function, and how messages name it."""
+    """A function and its name in messages."""
 
     name: str
     function: CallbackFunction
@@ -32,7 +31,7 @@ class Callback(NamedTuple):
 
 
 def resolve_callbacks(callbacks: Sequence[str | CallbackFunction | Callback]) -> tuple[Callback, ...]:
-    """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
+    """Callbacks from functions, and from names module:function, which are imported; others are refused."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise InvalidInput(f"`callbacks = {callbacks!r}`: give a list of functions, or of names like my_module:log")
     if len(callbacks) > MAX_CALLBACKS:
@@ -43,9 +42,9 @@ def resolve_callbacks(callbacks: Sequence[str | CallbackFunction | Callback]) ->
 def resumed_callbacks(
     callbacks: Sequence[str | CallbackFunction | Callback] | None, provenance: Path
 ) -> tuple[Callback, ...]:
-    """The callbacks of a resumption, or else (None) those that the run names, in a file that anybody may have written.
+    """The callbacks of a resumed run; None: those named in its provenance.json.
 
-    A line is printed before a module that the run names is imported: it is code.
+    The file is untrusted: a line is printed before a module that it names is imported.
     """
     if callbacks is None:
         callbacks = names = stored_provenance(provenance).get(KEY, [])
@@ -61,7 +60,7 @@ def resumed_callbacks(
 
 
 def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) -> None:
-    """Call them in their order; an exception of one ends the run."""
+    """Call all in order; an exception ends the run."""
     for callback in callbacks:
         try:
             callback.function(records, run)
@@ -75,7 +74,8 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     if not isinstance(callback, str):
         if not callable(callback):
             raise InvalidInput(
-                f"the callback {callback!r} is none: give a function of (records, run), or a name like my_module:log"
+                f"the callback {callback!r} is not callable: give a function of (records, run), or a name "
+                "like my_module:log"
             )
         name = getattr(callback, "__qualname__", type(callback).__name__)
         _check_signature(name, callback)

@@ -42,13 +42,13 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
         saved: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`saved` is the step of the last checkpoint of each population, of a run that is resumed."""
+        """`saved`: each population's step of its last checkpoint, if the run is resumed."""
         self._specs, self._agents, self._records = plan.populations, plan.agents, records
         self._console, self._clock = console, clock
         self._saved = {**dict.fromkeys(self._specs, 0), **saved}
         self._steps = dict(self._saved)  # steps of each agent, by population
         self._resumed_from = clock(), self._done()  # for the rate of the whole run
-        # Time and step of the first callback for each population that runs.
+        # Time and step of the first callback of each running population.
         self._began: dict[str, tuple[float, int]] = {}
         self._compiling = set(self._specs) if plan.compiled else set()
         self._compiled_at: dict[str, int] = {}  # the step from which nothing is compiled any more
@@ -106,7 +106,7 @@ class Display:
             self._began[name] = self._clock(), step
 
     def agent_steps_per_second(self) -> float | None:
-        """The rate of the running populations since their first callback; None if there is none, or one compiles.
+        """The rate of the running populations since their first callback; None if none runs, or one compiles.
 
         A population that resumed from an earlier step has no rate until it is past its first step.
         """
@@ -187,6 +187,6 @@ class Display:
 
 
 def print_lines(console: Console, *lines: str) -> None:
-    """Print lines, whatever the width of the terminal."""
+    """Print lines without wrapping at the terminal's width."""
     for line in lines:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)

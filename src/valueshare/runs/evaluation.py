@@ -20,6 +20,7 @@ from valueshare.population.evaluate import check_episode_options, most_steps, pl
 from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.progress_bar import shown_progress
 from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetch_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
@@ -29,7 +30,6 @@ from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.setting import MAX_COUNT, as_count, as_int
-from valueshare.tabular.progress import shown_progress
 from valueshare.text import pluralize
 
 MAX_EPISODES = 1_000_000  # per agent
@@ -49,7 +49,7 @@ class EvaluationOptions:
     device: str = AUTO  # that of the run, if it is here
     threads: int | None = None  # for the environments; None: one per core
     progress: bool = True
-    on_step: Callable[[], object] = lambda: None  # what it raises ends the evaluation, and nothing is written
+    on_step: Callable[[], object] = lambda: None  # an exception from it ends the evaluation, and nothing is written
 
 
 class Evaluated(NamedTuple):

@@ -43,7 +43,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
-    """All episodes that were played after training; no rows where there are none. `agents` is the run's table."""
+    """All episodes that were played after training, maybe none. `agents` is the run's table."""
     path = folder / EVALUATIONS
     try:
         table = read_parquet(path, SizeLimit(TRUSTED_LIMIT))
@@ -72,7 +72,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
 
 
 def fetch_evaluations(storage: RunStorage, agents: pl.DataFrame) -> pl.DataFrame:
-    """All episodes of a run that may be at a URL; no rows where there are none.
+    """All episodes of a run that may be at a URL, maybe none.
 
     Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
     once more.

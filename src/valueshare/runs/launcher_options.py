@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class LauncherOptions:
-    """Where populations run, and how the table is split; none of it changes a number."""
+    """Options of where populations run, and how the table is split; none of them changes results."""
 
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""

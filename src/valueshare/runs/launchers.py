@@ -31,7 +31,7 @@ LogTarget = Literal["tensorboard", "wandb"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
-    """How a plan is run; none of it changes a number."""
+    """Options of running a plan; none of them changes results."""
 
     network: NetworkFactory | None = None  # the one that the plan names
     threads: int | None = None  # for the environments; None: one per core
@@ -67,7 +67,7 @@ class ExecutionOptions:
 
     @cached_property
     def console(self) -> Console:
-        """Where progress is printed."""
+        """The console on which progress is printed."""
         return Console(quiet=not self.progress)
 
     @property
@@ -77,7 +77,7 @@ class ExecutionOptions:
 
 
 class Outcome(NamedTuple):
-    """How a population ended."""
+    """The end of a population's training."""
 
     finished: bool
     reason: str | None = None  # why it failed; None where it finished or was stopped
@@ -110,7 +110,7 @@ class Launcher(ABC):
         return None
 
     def estimate(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
-        """One line on how long the rest will take, if it is known or `measure` is set."""
+        """The remaining time as one line, if it is known or `measure` is set."""
         return None
 
     @abstractmethod
@@ -118,15 +118,15 @@ class Launcher(ABC):
         """Run every population; `on_end` is called once for each that began."""
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
-        """One line on how long it took, over all workers."""
+        """The time taken, over all workers, as one line."""
         return None
 
 
 def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.MemoryEstimate]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a custom network only
-    shapes are known here; `check_network` runs it once memory is checked.
+    Memory per agent is equal for populations that differ only in name and size. Only the shapes of a custom network
+    are checked here; `check_network` runs it once memory is checked.
     """
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.MemoryEstimate] = {}
     needs = {}

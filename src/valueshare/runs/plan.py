@@ -39,7 +39,7 @@ class Plan:
     device: str = "cpu"  # or AUTO
     compiled: bool | None = False  # None: chosen when the run starts
     network: str | None = None  # the name of the function that makes a custom network
-    # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
+    # Environments that share populations: the family's name by environment. Each other one is its own family. Stored,
     # so that a folder can be read where the environments are not installed.
     families: Mapping[str, str] = field(default_factory=dict)
     # Number of chunks by the name of a population that is split; the chunks are populations too. It changes no number,
@@ -196,7 +196,7 @@ def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | Non
 
 
 def _differences(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs between two configurations; what the wanted one leaves open is as stored."""
+    """Differences between two configurations; values that the wanted one leaves open equal the stored ones."""
     return differences(_flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted))
 
 

@@ -39,17 +39,14 @@ def plan_summary(plan: Plan, workers: int = 1) -> list[str]:
 
 
 def about_settings(plan: Plan, env: str | Sequence[str]) -> list[str]:
-    """Where the settings of `train` come from: presets, and protocols of games that are given by Gymnasium's ids.
-
-    A note says where epsilon rises.
-    """
+    """The presets of a plan's settings, with notes on games given by Gymnasium's ids and on rising epsilon."""
     presets = ", ".join(dict.fromkeys(map(preset_text, plan.settings)))
     names: list[str] = [env] if isinstance(env, str) else list(env)
     ids = [name for name in names if is_atari(name) and "-v" in name]
     games = {name: atari_game(name) for name in ids if BACKENDS[plan.backends.get(name, "ale")].has_protocols}
     notes = [
         f"note: {name} is {game.name} by the protocol {plan.settings[game.env_id].atari_protocol} (docs/atari.md), "
-        "not by the settings of that id; others: --atari-protocol"
+        "not Gymnasium's defaults; change with --atari-protocol"
         for name, game in games.items()
     ]
     epsilon_rises = (pl.col("epsilon_end") > pl.col("epsilon_start")) & (pl.col("epsilon_steps") > 0)

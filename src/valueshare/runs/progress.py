@@ -33,7 +33,7 @@ def reset_progress(folder: Path, population: str, step: int, phases: int) -> Non
 
 
 def remove_partial_progress(folder: Path, population: str) -> None:
-    """Delete what a killed process left half-written of a progress file; the caller holds the population's lock."""
+    """Delete the partial progress file of a killed process; the caller holds the population's lock."""
     remove_temporary_files(folder / PROGRESS, re.compile(re.escape(f"{population}.json")))
 
 

@@ -30,12 +30,12 @@ from valueshare.text import LAST_SCORE, either, pluralize
 
 _log = logging.getLogger(__name__)
 
-ROWS = 10  # the repr of a run shows so many scores
+ROWS = 10  # scores in the repr of a run
 
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """A training run on disk or at a URL: finished, or as far as it got."""
+    """A training run on disk or at a URL: finished or not."""
 
     folder: Location
     agents: pl.DataFrame  # the table
@@ -44,7 +44,7 @@ class Run:
     failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
 
     def __repr__(self) -> str:
-        """The folder, how far it is, and the last score of every variant."""
+        """The folder, the state, and the last score of every variant."""
         agents = pluralize(self.agents.height, "agent")
         state = "finished" if self.finished else "not finished"
         if self.failures:
@@ -159,7 +159,7 @@ class Run:
 
     @contextmanager
     def _folder_with_weights(self, agent: int) -> Iterator[Path]:
-        """A folder with what reading one agent needs."""
+        """A folder with the files from which one agent is read."""
         with open_storage(self.folder) as storage:
             storage.pull(lambda name: name in PLAN_FILES)
             storage.pull_weights(population_of(open_plan(storage.folder), agent, self.folder).name)
@@ -175,7 +175,7 @@ def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.Da
 
 
 def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
-    """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
+    """Both as in the table, where dqn may be ib-dqn with k = 0, or vice versa."""
     if isinstance(k, str):
         raise InvalidInput(f"`k = {k!r}`: write a number, or 'n'")
     wanted = {"k": None if k is None else as_float("k", k)}

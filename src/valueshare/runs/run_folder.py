@@ -54,7 +54,7 @@ RUN_CONTENTS = (CONFIG, PROVENANCE, LOCK, LEASE, EVALUATIONS_LOCK, *NAMES)
 
 
 class UsedOptions(NamedTuple):
-    """How a run is executed, for its `provenance.json`."""
+    """The options of a run's execution, for its `provenance.json`."""
 
     resources: Mapping[str, Any]  # device, worker processes and whether it is compiled, as they were chosen
     kept: Mapping[str, Any] = MappingProxyType({})  # options that a resumption has too: events, names of callbacks
@@ -217,7 +217,7 @@ def sync_progress(folder: Path, plan: Plan) -> None:
 
 
 def remove_leftovers(folder: Path, plan: Plan) -> None:
-    """Delete what a killed process left of finished populations: old checkpoints, a half-written progress file.
+    """Delete a killed process's leftovers of finished populations: old checkpoints, partial progress files.
 
     The caller holds the folder's lock.
     """

@@ -17,8 +17,7 @@ from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
 from valueshare.text import pluralize
 
-# A step costs something whatever the number of agents: as much as this many agents more. On a busy CPU, with a network
-# of 128-128, that was between 3 and 12.
+# The fixed cost of a step, in agents: 3 to 12 were measured on a busy CPU, with a network of 128-128.
 STEP_OVERHEAD_AGENTS = 8
 
 
@@ -99,7 +98,7 @@ def balance(plan: Plan, workers: int) -> Plan:
 
 
 def estimated_cost(spec: PopulationSpec) -> float:
-    """How long a population takes on a CPU, in steps of one agent."""
+    """The cost of a population on a CPU, in steps of one agent."""
     return float(spec.settings.steps * (spec.agents.height + STEP_OVERHEAD_AGENTS))
 
 
@@ -109,7 +108,7 @@ def longest_first(seconds: Mapping[str, float]) -> list[str]:
 
 
 def end_times(seconds: Sequence[float], workers: int) -> list[float]:
-    """When each worker that is needed ends, if tasks begin in this order, each on the first free worker."""
+    """The end time of each worker that is needed, if tasks begin in this order, each on the first free worker."""
     free = [0.0] * max(1, min(workers, len(seconds)))
     for task in seconds:
         heapq.heapreplace(free, free[0] + task)

@@ -33,7 +33,7 @@ def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 
 def summary(agents: pl.DataFrame, records: pl.DataFrame) -> list[str]:
-    """How a run ended: the score of each variant in its last evaluation, and how many agents diverged."""
+    """The end of a run in words: the score of each variant in its last evaluation, and how many agents diverged."""
     variants = variant_scores(agents, records)
     lines = [
         f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "

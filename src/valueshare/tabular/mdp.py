@@ -88,7 +88,7 @@ class FiniteMDP:
 
     @property
     def successors(self) -> Successors:
-        """The same transitions, packed to those of non-zero probability."""
+        """The transitions of non-zero probability, packed."""
         most = max(1, int((self.transition > 0).sum(axis=2).max()))
         # A stable sort by "is zero" brings the successors of each row to the front, in order.
         state = np.argsort(self.transition <= 0, axis=2, kind="stable")[..., :most]

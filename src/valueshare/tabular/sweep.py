@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, resolve_ks
+from valueshare.progress_bar import shown_progress
 from valueshare.setting import as_count
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Measurements, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
 from valueshare.tabular.planning import optimal_values
-from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.randomness import run_keys
 from valueshare.tabular.rules import ALGORITHMS, check_learners, check_once, check_rows
 

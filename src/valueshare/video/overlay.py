@@ -72,7 +72,7 @@ class Axis:
 
     @property
     def decimals(self) -> int:
-        """Of numbers on this scale: four digits of the largest."""
+        """Decimals of numbers on this scale: four digits of the largest."""
         size = max(self.high, -self.low)
         return min(6, max(0, 3 - math.floor(math.log10(size)))) if size else 1
 
@@ -195,7 +195,7 @@ class Overlay:
                 draw.line(points, fill=colour)
 
     def _observation(self, observation: NDArray[Any]) -> Frame:
-        """In place of a screen: a bar per number, as many as have room."""
+        """A bar per number in place of a screen, as many as have room."""
         image = Image.new("RGB", (self.screen, HEIGHT))
         draw = ImageDraw.Draw(image)
         numbers = np.asarray(observation, np.float64).ravel()

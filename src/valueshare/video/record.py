@@ -32,7 +32,7 @@ QUALITY = {"crf": "20", "preset": "veryfast"}  # of H.264: small text stays shar
 
 
 class Episode(NamedTuple):
-    """How an episode ended."""
+    """The end of an episode."""
 
     score: float
     steps: int

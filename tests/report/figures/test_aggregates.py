@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from valueshare.report.figures import aggregates
-from valueshare.report.figures.series import find_variants
+from valueshare.report.figures.variants import find_variants
 
 
 def curve(algorithm: str, k: float, values: list[float]) -> pl.DataFrame:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.report.figures import series, style
+from valueshare.report.figures import style
 from valueshare.report.figures.style import series_style
+from valueshare.report.figures.variants import find_variants
 
 PAPER = [
     ("dqn", 0.0, "DQN"),
@@ -95,7 +96,7 @@ def test_unknown_names_and_settings_keep_their_names_and_their_colours() -> None
 
 def test_the_order_is_the_papers() -> None:
     shuffled = pl.DataFrame([(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row")
-    assert [v.style.label for v in series.find_variants(shuffled, 18)] == [name for *_, name in PAPER]
+    assert [v.style.label for v in find_variants(shuffled, 18)] == [name for *_, name in PAPER]
 
 
 def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:

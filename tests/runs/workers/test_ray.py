@@ -194,7 +194,7 @@ def test_populations_are_cut_to_fit_a_node() -> None:
     need = memory.estimate(whole)
     # Room for 3 of the 4 agents of the first population; the second has 2.
     cpu = import_module("torch").device("cpu")
-    room = (memory.process_bytes(need._replace(agents=3), cpu) + need.on(cpu).per_agent / 2) / memory.USABLE
+    room = (memory.process_bytes(need._replace(agents=3), cpu) + need.device_bytes(cpu).per_agent / 2) / memory.USABLE
     launcher = ray.RayLauncher(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
     assert launcher.split(PLAN).chunks == {"population-0": 2}
     least = launcher.split(replace(PLAN, chunks={"population-1": 2}))

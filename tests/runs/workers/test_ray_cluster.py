@@ -134,7 +134,7 @@ def test_a_node_is_killed_during_the_run(
     ray_cluster.remove_node(doomed, allow_graceful=False)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert "was lost and resumes from its last checkpoint" in out
+    assert ": worker lost; resuming from its last checkpoint" in out
     assert sum(read_progress(folder, name).attempts for name in names) == 5
     run, whole = valueshare.open_run(folder), valueshare.open_run(long_run)
     assert run.records.equals(whole.records)
@@ -265,7 +265,7 @@ def test_a_run_at_an_address(
     kill_worker("/there", "population-1")
     out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
-    assert "population-1 was lost and resumes from its last checkpoint" in out
+    assert "population-1: worker lost; resuming from its last checkpoint" in out
     for number in (1, 2):
         assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert_same_end(there, long_run)

@@ -1,4 +1,4 @@
-"""Columns of imported tables: read as they are, then converted to their types.
+"""Columns of imported tables: read unchanged, then converted to their types.
 
 A cell that cannot be of its column's type is refused with its position: the line, in text files.
 """
@@ -91,7 +91,7 @@ def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
 
 
 def _position(file: Path, row: int) -> str:
-    """Where a row of `read_table` is: the line where it begins, in files that have lines."""
+    """The place of a row of `read_table`: its first line, in files that have lines."""
     if file.suffix in SEPARATORS:
         # It takes no cell of more than 131,072 characters.
         with suppress(csv.Error), file.open(encoding="utf-8", errors="replace", newline="") as text:

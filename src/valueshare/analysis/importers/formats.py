@@ -14,7 +14,6 @@ import polars as pl
 
 from valueshare.analysis.importers.columns import METRICS, REQUIRED, TYPES, read_table, short, typed
 from valueshare.analysis.run_values import diverged
-from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput, printable, without_marks
 from valueshare.population.run_config import (
     check_agents_of_run,
@@ -27,6 +26,7 @@ from valueshare.population.run_config import (
 from valueshare.records import RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays
 from valueshare.schema import Invalid, read_config, read_object
+from valueshare.text import shorten_list
 
 ALIASES = {"environment": "env", "game": "env"}
 KNOWN = (*TYPES, "agent", "episodes", "train_episodes", "diverged_at", "source")  # columns of a tidy table

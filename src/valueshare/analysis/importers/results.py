@@ -9,10 +9,11 @@ import polars as pl
 
 from valueshare.analysis.importers.formats import read_run_folder, read_tidy
 from valueshare.analysis.importers.sources import FILES, find_sources, tables_not_read
-from valueshare.analysis.tidy import RUN_COLUMNS, group_label, shorten_list
+from valueshare.analysis.tidy import RUN_COLUMNS, group_label
 from valueshare.errors import InvalidInput
 from valueshare.population.run_config import read_agents
 from valueshare.result_files import SizeLimit, TooLarge
+from valueshare.text import shorten_list
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 MAX_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used

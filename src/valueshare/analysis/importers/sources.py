@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from valueshare.analysis.importers.formats import read_evaluations, read_scores_txt
-from valueshare.analysis.tidy import shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.schema import CONFIG, read_config
+from valueshare.text import shorten_list
 
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
 TABLES = (".csv", ".parquet")

@@ -1,4 +1,4 @@
-"""The five games of MinAtar (Young and Tian, 2019, https://arxiv.org/abs/1903.03176): what all backends share.
+"""The five games of MinAtar (Young and Tian, 2019, https://arxiv.org/abs/1903.03176), as all backends have them.
 
 Every game has six actions, and with probability 0.1 it repeats the action before. All games have ten channels, of
 which a game leaves those empty that it does not use, so that games can be mixed in one population. The module of a game

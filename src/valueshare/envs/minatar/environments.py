@@ -18,7 +18,7 @@ from valueshare.splitmix import ODD, mix
 ENVIRONMENTS_PER_THREAD = 64  # at least: to hand work to a thread costs as much as 20 to 50 steps
 
 
-class Group(NamedTuple):
+class GameGroup(NamedTuple):
     """Environments of one game that one thread steps."""
 
     step: Callable[..., None]  # compiled; its first call in a process takes a while
@@ -95,7 +95,7 @@ class MinAtarEnvironments(Environments):
             self._pool = None
 
     def _advance(
-        self, share: list[Group], actions: NDArray[np.int64], active: NDArray[np.bool_], result: StepOutput
+        self, share: list[GameGroup], actions: NDArray[np.int64], active: NDArray[np.bool_], result: StepOutput
     ) -> None:
         for group in share:
             group.step(group.states, group.rows, StepInput(actions, active, group.limit, STICKY), result)
@@ -107,7 +107,7 @@ class MinAtarEnvironments(Environments):
         self._futures, self._result = [], None
 
 
-def _group(name: str, rows: NDArray[np.int64], episode_limit: int | None) -> Group:
+def _group(name: str, rows: NDArray[np.int64], episode_limit: int | None) -> GameGroup:
     module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("-MinAtar")).lower()  # SpaceInvaders: space_invaders
     game = import_module(f"valueshare.envs.minatar.{module}")
-    return Group(game.step_environments, np.zeros(len(rows), game.STATE), rows, game_limit(name, episode_limit))
+    return GameGroup(game.step_environments, np.zeros(len(rows), game.STATE), rows, game_limit(name, episode_limit))

@@ -1,1 +1,1 @@
-"""Environments in a process of their own, which steps as soon as it has actions."""
+"""Environments in a separate process, which steps as soon as it has actions."""

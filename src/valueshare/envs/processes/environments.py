@@ -1,4 +1,4 @@
-"""Environments in a process of their own: the parent's side."""
+"""Environments in a separate process: the parent's side."""
 
 import json
 import time
@@ -81,7 +81,7 @@ class EnvironmentProcess(Environments):
         return StepResult(step.observation, step.reward, step.terminated, truncated, final)
 
     def wait(self, steps: int, poll: Callable[[], None] = lambda: None) -> None:
-        """Until `steps` steps are made and counted (see `requested`); calls `poll` now and then."""
+        """Wait until `steps` steps are made and counted (see `requested`); `poll` is called meanwhile."""
         self._wait("counted", steps, poll)
 
     def check(self) -> None:

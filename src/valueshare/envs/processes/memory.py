@@ -32,7 +32,7 @@ class SharedArrays:
     """Arrays at fixed offsets of one block of memory, which is a file without a name."""
 
     def __init__(self, fields: Sequence[Field], descriptor: int | None = None) -> None:
-        """With the descriptor of another one's memory and the same fields, the same arrays."""
+        """Allocate the arrays, or map those of another process: `descriptor` and the same fields."""
         where = aligned_slices([field.nbytes for field in fields])
         self.descriptor = _new_file(where[-1].stop) if descriptor is None else descriptor
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.descriptor, where[-1].stop), np.uint8)
@@ -47,7 +47,7 @@ class SharedArrays:
 
 
 def fence() -> None:
-    """Whoever sees a write made after this call sees every write made before it.
+    """A memory barrier: a reader that sees a write after this call sees every write before it.
 
     On some processors, stores become visible to others in another order. Those before the release of a lock become
     visible before it, and those after its next acquisition after that. Every call has its own lock, because several

@@ -7,7 +7,7 @@
     checkpoints/NAME/checkpoint-000003.json      the manifest: every file needed, with its checksum
 
 Every file is written under another name, synced and renamed; the manifest comes last, so a phase is either finished or
-not there. What the last two checkpoints need is kept: if the newest is damaged, the one before it serves. The last
+not there. The files of the last two checkpoints are kept: if the newest is damaged, the one before it serves. The last
 phase of a run has no replay, because no phase follows; to be run again it has that of the phase before. Only regular
 files with these names are ever deleted. Only safetensors, JSON and Parquet: nothing that runs code when read.
 

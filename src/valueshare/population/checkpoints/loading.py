@@ -27,7 +27,7 @@ def latest_checkpoint(
     """The manifest of the newest checkpoint whose every checksum is right; None where there is none at all.
 
     The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
-    phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
+    phase is run again from the checkpoint before it: the rerun is identical, and covers the whole phase.
     """
 
     def verify_resumable(manifest: Manifest) -> Manifest:

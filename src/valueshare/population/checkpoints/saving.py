@@ -50,10 +50,10 @@ def save(
     records: pl.DataFrame,
     delta: ReplayDelta | None,
 ) -> None:
-    """Commit a phase, then delete what neither it nor the checkpoint before it needs.
+    """Commit a phase, then delete files that neither it nor the checkpoint before it needs.
 
     `delta` is None for the last phase of a run. Segments of replay that end before the oldest live
-    transition are done with.
+    transition are dropped.
     """
     refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", f"{RECORDS}/{paths.records(phase).name}")
     with _all_or_nothing(paths, phase):
@@ -81,7 +81,7 @@ def save(
 
 
 def remove_partial_files(paths: CheckpointPaths) -> None:
-    """Refuse symbolic links, then delete what killed processes left half-written.
+    """Refuse symbolic links, then delete partial files of killed processes.
 
     Only for the population's one writer.
     """
@@ -91,14 +91,14 @@ def remove_partial_files(paths: CheckpointPaths) -> None:
 
 
 def remove_old(paths: CheckpointPaths, last: int) -> None:
-    """Delete what was left by a process that was killed just after the `last` phase of the run.
+    """Delete old files left by a process that was killed just after the `last` phase of the run.
 
     A finished population is not resumed, so nothing else would delete it. Where that phase is not whole, all files are
     kept: an older checkpoint may be the only one to resume from. The caller holds the run folder's lock.
     """
     try:
         kept = [read_manifest(paths.manifest(phase)) for phase in range(max(0, last - 1), last + 1)]
-    except Damaged:  # not finished, or to be repaired from what is there
+    except Damaged:  # not finished, or damaged: then the files may be needed
         return
     unneeded = _unneeded(paths, kept)
     if any(unneeded(path.name) for path in paths.checkpoints.iterdir()) and is_whole(paths, last):
@@ -130,7 +130,7 @@ def _write_replay(paths: CheckpointPaths, phase: int, delta: ReplayDelta) -> Sto
 
 @contextmanager
 def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
-    """Where a disk fills up, delete what the phase has written: it is of no checkpoint."""
+    """On a full disk, delete the phase's files: no manifest refers to them."""
     try:
         yield
     except DiskFull as error:
@@ -141,7 +141,7 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
 
 
 def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:
-    """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
+    """A test of names in checkpoints/NAME: whether one is of a checkpoint file that these manifests do not need."""
     names = {paths.manifest(manifest.phase).name for manifest in kept}
     names |= {name for manifest in kept for name in needed_files(manifest)}
     return lambda name: phase_of(name) is not None and name not in names

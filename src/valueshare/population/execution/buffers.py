@@ -59,20 +59,20 @@ class StagingBuffer:
             self._copied = _event() if inside is None else inside[0]._copied
 
     def put(self, values: NDArray[Any]) -> None:
-        """From the host to the device, without waiting for it."""
+        """Copy from the host to the device, without waiting."""
         self.wait()
         np.copyto(self.array, values)
         self.upload()
 
     def get(self) -> NDArray[Any]:
-        """From the device to the host; waits for it. The next call overwrites the array."""
+        """Copy from the device to the host, and wait. The next call overwrites the array."""
         self.copy_to_host()
         self.record()
         self.wait()
         return self.array
 
     def wait(self) -> None:
-        """Until the host side may be read or written again."""
+        """Wait until the host side may be read or written again."""
         if self._copied is not None:
             self._copied.synchronize()
 
@@ -96,7 +96,7 @@ class StagingBuffer:
             self.host.copy_(self.tensor, non_blocking=True)
 
     def record(self) -> None:
-        """Everything launched so far is what `wait` waits for."""
+        """Let `wait` wait for everything launched so far."""
         if self._copied is not None:
             self._copied.record()
 
@@ -114,7 +114,7 @@ class StagingBuffer:
             until = time.perf_counter() + SPIN_SECONDS
             while self.array.min() < 0:
                 if time.perf_counter() > until:
-                    torch.cuda.current_stream().synchronize()  # raises what went wrong
+                    torch.cuda.current_stream().synchronize()  # raises the error of the device
                     break
                 time.sleep(0)  # other threads may want the interpreter
         return self.array
@@ -170,7 +170,7 @@ class StepBuffers(NamedTuple):
 
 
 def make_step_buffers(population: Population, shared: SharedArrays | None = None) -> StepBuffers:
-    """With `shared`, the host sides are memory that another process uses too."""
+    """Buffers of one step; with `shared`, their host sides are memory that another process uses too."""
     p, env, device = population.size, population.env, population.device
     fields = step_fields(env, p)
     host = mapped = action_host = action_mapped = None
@@ -191,7 +191,7 @@ def make_step_buffers(population: Population, shared: SharedArrays | None = None
 
 
 def _copy_by_kernel(source: Tensor, target: Tensor) -> None:
-    """Of numbers that are never negative: `copy_` itself would use a copy engine."""
+    """Copy non-negative numbers by a kernel; `copy_` would use a copy engine."""
     torch.abs(source, out=target)
 
 

@@ -83,7 +83,6 @@ def capture_all(
         # The compiler's worker processes keep running and cost the environments a third of their
         # speed, some of it even after they are stopped. Compiling in this process needs none.
         with config.patch(compile_threads=1), warnings.catch_warnings():
-            # Whether it is used is a setting of ours.
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
             for step in steps:
                 step.capture(pool, stream)

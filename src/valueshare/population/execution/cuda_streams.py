@@ -25,7 +25,7 @@ class Streams:
             self._groups = [stream for stream in streams if stream != self._joint]
 
     def begin(self) -> None:
-        """All streams wait for the work that the caller has launched."""
+        """Make all streams wait for the work that the caller has launched."""
         if self._joint is not None:
             for stream in (self._joint, *self._groups):
                 stream.wait_stream(self._caller)
@@ -57,12 +57,12 @@ class Streams:
                 stream.wait_event(done)
 
     def record_learning(self) -> None:
-        """The joint work so far is what `after_learning` waits for."""
+        """Let `after_learning` wait for the joint work so far."""
         if self._joint is not None:
             self._learned = self._joint.record_event()
 
     def after_learning(self) -> None:
-        """Work launched on the current stream from now on waits for what was recorded last."""
+        """Work launched on the current stream from now on waits for the last `record_learning`."""
         if self._learned is not None:
             torch.cuda.current_stream().wait_event(self._learned)
 

@@ -34,7 +34,7 @@ class HostEvaluator:
         self._action = StagingBuffer(shape, torch.int64, device)
         self._value = StagingBuffer(shape, torch.float32, device)
         self._final_value = StagingBuffer(shape, torch.float32, device)
-        obs = self._observation.tensor  # what agents see: that, or a stack of frames
+        obs = self._observation.tensor  # the agents' input: that, or a stack of frames
         if env.stack:
             obs = torch.zeros((*shape, *env.network_shape), dtype=obs.dtype, device=device)
         choose, best_value = make_eval_policy(population, state, self.counter)

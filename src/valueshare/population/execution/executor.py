@@ -36,7 +36,7 @@ class GroupExecutor:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether environments have processes of their own."""
+        """Whether environments run in separate processes."""
         groups = self.grouped.groups
         return all(shared_memory(group.environments) is not None for group in groups)
 

@@ -1,4 +1,4 @@
-"""Groups: agents that act and store together, with environments of their own; steps are compiled and captured."""
+"""Groups: agents that act and store together in their own environments; steps are compiled and captured."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
     agents: slice  # of the population
     population: Population  # of these agents
-    state: State  # `online` is what they act by, `step` when they act next; the rest is not used
+    state: State  # only `online`, the acting weights, and `step`, the next step, are used
     buffers: StepBuffers
     environments: Environments
     act: GraphedStep  # buffers.result -> buffers.obs -> buffers.action; keeps the action before
@@ -198,7 +198,7 @@ def make_group(
 
 
 def _of_agents(whole: Population, state: State, agents: slice) -> tuple[Population, State]:
-    """Some agents with a step counter of their own; all other tensors are views."""
+    """Some agents with their own step counter; all other tensors are views."""
     population = replace(
         whole,
         agents=whole.agents[agents],

@@ -36,7 +36,7 @@ class UpdateBarrier:
         self._failure: BaseException | None = None
 
     def arrive(self, t: int) -> None:
-        """At the update of step t."""
+        """Arrive at the update of step t; the last group to arrive runs it."""
         with self._changed:
             self._arrived += 1
             if self._arrived == self._groups:
@@ -46,7 +46,7 @@ class UpdateBarrier:
                 self._changed.notify_all()
 
     def wait(self, t: int) -> None:
-        """Until the update of step t is made."""
+        """Wait until the update of step t is made."""
         with self._changed:
             while self._updated != t and self._failure is None:
                 self._changed.wait(POLL_SECONDS)
@@ -85,8 +85,8 @@ def run_threaded(
     """The steps of all groups, after `streams.begin`; this thread alone calls `on_step`."""
     population, learner, groups = grouped.population, grouped.learner, grouped.groups
     settings, on_cpu = population.settings, population.device.type == "cpu"
-    # Sampling on the host takes a while, so it comes when the environments are running.
-    arrives_late = learner.sample_on_host is not None and population.device.type == "cuda"
+    # Sampling on the host is slow, so it runs while the environments step.
+    samples_after_send = learner.sample_on_host is not None and population.device.type == "cuda"
     # Work that only one group may do at a time. On a CPU all groups compute with one module, which holds one group's
     # weights at a time. Third-party Python code may not be thread-safe.
     unlocked: AbstractContextManager[object] = nullcontext()
@@ -109,10 +109,10 @@ def run_threaded(
             due = is_due(settings, t)
             on_step(t)
             barrier.check()
-            if due and not arrives_late:
+            if due and not samples_after_send:
                 barrier.arrive(t)
             group.environments.send(group.buffers.action.wait_filled())
-            if due and arrives_late:
+            if due and samples_after_send:
                 barrier.arrive(t)
             with stepping:
                 result = group.environments.receive()

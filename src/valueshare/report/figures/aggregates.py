@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.efficiency import EfficiencyPoint, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, baseline_variant, find_variants
 from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style
+from valueshare.report.figures.variants import Variant, baseline_variant, find_variants
 from valueshare.text import format_steps
 
 
@@ -86,7 +86,7 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: 
 
 
 def efficiency_lines(curves: pl.DataFrame, variants: Sequence[Variant]) -> list[Line]:
-    """For every algorithm without the layer the k that reaches its best first, if any does."""
+    """The k that first reaches the best of each algorithm without the layer, if any does."""
     lines: dict[tuple[str, float], Line] = {}
     for sooner in variants:
         reference = baseline_variant(sooner, variants)

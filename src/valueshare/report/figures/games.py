@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.report.figures import series
-from valueshare.report.figures.series import Variant, find_variants, game, seed_means
+from valueshare.report.figures.series import game, seed_means
 from valueshare.report.figures.style import GREY, band, draw_line, rc_style
+from valueshare.report.figures.variants import Variant, find_variants
 from valueshare.text import format_steps
 
 SMOOTHING = 7  # evaluations, as in the paper

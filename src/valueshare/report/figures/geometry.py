@@ -15,7 +15,7 @@ K = 2.0
 
 
 def geometry() -> Figure:
-    """How z becomes q in the plane of two actions: q = z + k·mean(z)·1.
+    """The map from z to q in the plane of two actions: q = z + k·mean(z)·1.
 
     The mean component of z, its projection on the all-ones direction, is scaled by k to the implicit baseline, to which
     z is added; the mean component of q is k+1 times that of z.

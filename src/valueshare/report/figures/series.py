@@ -1,43 +1,19 @@
-"""From a tidy table to the series that figures draw: its algorithms, means over seeds, smoothing.
+"""The series that figures draw from a tidy table: means over seeds, smoothing.
 
 The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other metrics. Missing
 values are left out of means, and every mean has its number of seeds.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import polars as pl
 
-from valueshare.analysis.learner_names import LearnerName
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import SeriesStyle, distinct, paper_order, series_style
-from valueshare.text import exact, pluralize
-
-
-class Variant(NamedTuple):
-    """An algorithm with its k, and the style of its lines."""
-
-    algorithm: str
-    k: float
-    style: SeriesStyle
-
-    @property
-    def name(self) -> LearnerName:
-        return LearnerName.parse(self.algorithm)
-
-    def selection(self) -> dict[str, object]:
-        """As the analysis names one."""
-        return {"algorithm": self.algorithm, "k": self.k}
-
-    def rows(self, table: pl.DataFrame) -> pl.DataFrame:
-        return table.filter((pl.col("algorithm") == self.algorithm) & (pl.col("k") == self.k))
+from valueshare.text import pluralize
 
 
 def tidy(table: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The rows whose `column` is a finite number; k is 0 where there is none."""
+    """The rows whose `column` is a finite number; k is 0 for algorithms without k."""
     require(table, "env", "algorithm", "seed", "step", column)
     rows = finite(with_k(table), column).drop_nulls(column)
     if rows.is_empty():
@@ -49,31 +25,6 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
     """The table with a k for every row: 0, where an algorithm has none."""
     k = pl.col("k").cast(pl.Float64).fill_null(0.0) if "k" in table.columns else pl.lit(0.0)
     return table.with_columns(k.alias("k"))
-
-
-def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
-    """The algorithms of a table in the order of the paper's, each with a unique label and style."""
-    variants = list[Variant]()
-    for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: paper_order(*pair)):
-        style = series_style(algorithm, k, n)
-        others = [other.style for other in variants]
-        # DQN, and IB-DQN with k = 0, which is DQN; or two k that are the same number to six digits
-        labels = (style.label, f"{style.label} ({algorithm})", f"{style.label} ({algorithm}, k = {exact(k)})")
-        taken = {other.label for other in others}
-        label = next((candidate for candidate in labels if candidate not in taken), labels[-1])
-        variants.append(Variant(algorithm, k, distinct(style._replace(label=label), algorithm, others)))
-    return variants
-
-
-def baseline_variant(layered: Variant, variants: Sequence[Variant]) -> Variant | None:
-    """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
-    if not layered.style.dashed:
-        return None
-    for algorithm in (str(layered.name.without_layer), layered.algorithm):
-        for variant in variants:
-            if variant.algorithm == algorithm and variant.k == 0:
-                return variant
-    return None
 
 
 def seed_means(table: pl.DataFrame, column: str) -> pl.DataFrame:

@@ -16,7 +16,8 @@ from valueshare.children import Child
 from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import Variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant
 from valueshare.report.page.videos import numbered_sources
 from valueshare.runs.storage.copies import temporary_folder
 from valueshare.text import format_number

@@ -19,7 +19,8 @@ from valueshare.analysis.learner_names import RUN
 from valueshare.analysis.scales import ScoreScale
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
-from valueshare.report.figures.series import Variant, game
+from valueshare.report.figures.series import game
+from valueshare.report.figures.variants import Variant
 from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
 from valueshare.text import pluralize
 

@@ -14,8 +14,8 @@ from valueshare.analysis.learner_names import RUN, LearnerName, rename_learners
 from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
-from valueshare.report.figures.series import Variant, find_variants
 from valueshare.report.figures.style import SeriesStyle, distinct
+from valueshare.report.figures.variants import Variant, find_variants
 
 Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
 MAX_SHOWN = 9  # lines at first; the others are a click away

@@ -27,7 +27,7 @@ class Picture(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell with a value to sort by, and HTML of its own."""
+    """A cell with a value to sort by, and its own HTML."""
 
     markup: str  # HTML already
     value: Any = None

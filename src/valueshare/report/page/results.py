@@ -10,7 +10,7 @@ from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figures.series import Variant
+from valueshare.report.figures.variants import Variant
 from valueshare.report.findings import READING, Comparison, Verdict, compare_all, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements

@@ -56,7 +56,7 @@ class Slot(NamedTuple):
         return node.cpus >= self.cpus and node.gpus >= self.gpus
 
     def count_on(self, node: Node) -> int:
-        """How many of them a node has CPUs and GPUs for at once."""
+        """The number of slots for which a node has CPUs and GPUs."""
         by_cpu = int(node.cpus // self.cpus)
         return min(by_cpu, int(node.gpus / self.gpus + 1e-9)) if self.gpus else by_cpu
 
@@ -169,7 +169,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
                 "choose an `out` on a filesystem that all nodes have mounted"
             )
     if not all(reply["locked"] for _, reply in replies):
-        return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
+        return f"the filesystem of {above} does not lock files across machines: do not start it on two machines at once"
     return None
 
 
@@ -191,7 +191,7 @@ def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
 
 
 def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
-    """What every node replies to `probe_storage`; a node with another version of this package is refused."""
+    """Every node's reply to `probe_storage`; a node with another version of this package is refused."""
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
     pending = {

@@ -1,4 +1,4 @@
-"""Running a plan on this machine: in this process, or in several, each with a population of its own.
+"""Running a plan on this machine: in this process, or in several, each with one population.
 
 On a CPU the threads of one batched program wait for each other at every operation. Processes with one thread each and a
 share of the agents do not: two of them are about twice as fast on two cores. They write checkpoints, records and
@@ -52,7 +52,7 @@ class LocalLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         device = checked_device(plan.device)
         needs = check_needs(plan, execution)
-        largest_first = sorted(needs.values(), key=lambda need: -need.on(device).total)
+        largest_first = sorted(needs.values(), key=lambda need: -need.device_bytes(device).total)
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
             for spec in plan.populations.values():
@@ -158,7 +158,7 @@ def environment_threads(given: int | None, workers: int) -> int:
 
 
 def _outcome(process: Child) -> Outcome:
-    """How a worker ended; an error that the user can fix is raised."""
+    """The outcome of a worker; an error that the user can fix is raised."""
     result = process.result()
     process.close()
     result.raise_if_fixable()

@@ -94,8 +94,8 @@ class RayLauncher(Launcher):
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {spec.label} needs {format_bytes(need.on(device).per_agent)} and does not fit: "
-                    f"write {memory.ADVICE[need.largest]}"
+                    f"one agent of {spec.label} needs {format_bytes(need.device_bytes(device).per_agent)} and does not "
+                    f"fit: write {memory.ADVICE[need.largest]}"
                 )
             limits[name] = fit
         return split(plan, limits)
@@ -138,7 +138,7 @@ class RayLauncher(Launcher):
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
         threads = execution.threads or slot.cpus
-        # At a URL, each worker makes a copy of its own.
+        # At a URL, each worker makes its own copy.
         shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):
@@ -158,7 +158,7 @@ class RayLauncher(Launcher):
                     lost = progress[name].attempts - before[name].attempts - 1
                     if lost > noted[name]:
                         noted[name] = lost
-                        hooks.on_note(f"{name} was lost and resumes from its last checkpoint")
+                        hooks.on_note(f"{name}: worker lost; resuming from its last checkpoint")
                 for ref in done:
                     hooks.on_end(tasks.pop(ref), self._outcome(ref))
                 if hooks.should_stop():

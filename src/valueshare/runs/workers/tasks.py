@@ -38,7 +38,7 @@ WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 @dataclass(frozen=True)
 class Task:
-    """A population of the run in a folder, and how it is run; none of it changes a number."""
+    """A population of the run in a folder, and how it is run; none of it changes results."""
 
     folder: str
     population: str
@@ -48,7 +48,7 @@ class Task:
     url: Url | None = None  # the run's URL, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
-        """For the process that runs it alone: a URL may have a password."""
+        """The task as JSON, only for the process that runs it: a URL may have a password."""
         return msgspec.json.encode(self).decode()
 
 

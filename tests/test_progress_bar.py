@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from valueshare import gridworld, sweep
-from valueshare.tabular import progress
+from valueshare import gridworld, progress_bar, sweep
 
 
 class Clock:
@@ -17,7 +16,7 @@ class Clock:
 
 def test_lines_by_hand() -> None:
     clock, said = Clock(), list[str]()
-    advance = progress.lines(10_000, said.append, clock)
+    advance = progress_bar.lines(10_000, said.append, clock)
     clock.now = 105.0
     advance(1_000)
     assert said == []  # too early
@@ -39,7 +38,7 @@ def test_lines_by_hand() -> None:
 
 def test_no_time_is_estimated_from_nothing_done() -> None:
     clock, said = Clock(), list[str]()
-    advance = progress.lines(10, said.append, clock, "episodes")
+    advance = progress_bar.lines(10, said.append, clock, "episodes")
     clock.now = 112.0
     advance(0)
     assert said == ["0 of 10 episodes | 0 episodes/s | none in 12 s"]
@@ -48,7 +47,7 @@ def test_no_time_is_estimated_from_nothing_done() -> None:
 def test_a_sweep_says_them_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_bar, "LINE_SECONDS", 0.0)
     monkeypatch.setattr("valueshare.tabular.sweep.TASK_TIMESTEPS", 1)  # 16 runs a task
     sweep(gridworld(), seeds=64, steps=100, progress=True, threads=1)
     lines = capsys.readouterr().out.splitlines()
