@@ -60,7 +60,7 @@ def test_random_numbers_are_generated_from_few_operations(monkeypatch: pytest.Mo
     original: Any = LoopBody.__init__
 
     def counted(self: LoopBody, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        original(self, *args, **kwargs)
         sizes.append(len(self.root_block.graph.nodes))
 
     monkeypatch.setattr(LoopBody, "__init__", counted)
