@@ -225,8 +225,8 @@ def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
         return compare_all(data_of(scores)).few_seeds
 
     for envs, enough in ((("Here",), 10), (("Here", "There"), 5)):
-        assert warning(3, *envs) == [f"Intervals of 3 seeds are too narrow: run at least {enough}."]
-        assert warning(1, *envs) == [f"One seed has no interval: run at least {enough}."]
+        assert warning(3, *envs) == [f"Too few seeds (3) for a conclusion: run at least {enough}."]
+        assert warning(1, *envs) == [f"Too few seeds (1) for a conclusion: run at least {enough}."]
         assert warning(enough, *envs) == []
 
 
@@ -235,7 +235,7 @@ def test_each_comparison_has_its_own_number_of_seeds_that_are_enough() -> None:
     scores |= {("A", "ib-dqn", 8.0, seed): [float(seed)] * 2 for seed in range(12)}
     verdict = compare_all(data_of(scores))
     assert [one.enough_seeds for one in verdict.comparisons] == [5, 10]
-    assert verdict.few_seeds == ["Intervals of 5 seeds are too narrow: run at least 10."]  # of k = 8: 5 of DQN on A
+    assert verdict.few_seeds == ["Too few seeds (5) for a conclusion: run at least 10."]  # of k = 8: 5 of DQN on A
     assert not verdict.has_one_seed
 
 

@@ -55,8 +55,8 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     ]
     assert "other figures" not in said  # what was asked for is there
     assert about["verdict"][0] == "these are synthetic records: no agent was trained"
-    assert about["verdict"][2].startswith("Of 6 comparisons")
-    assert about["verdict"][3] == "Intervals of 2 seeds are too narrow: run at least 5."
+    assert about["verdict"][3].startswith("Of 6 comparisons")
+    assert about["verdict"][1] == "Too few seeds (2) for a conclusion: run at least 5."
     assert "figures: iqm, auc-change" in said
     assert "not from sticky-action runs" in "".join(line for line in lines[7:] if line.startswith("note: "))
     read = read_results(run)

@@ -126,10 +126,12 @@ class Verdict(NamedTuple):
         if not few:
             return []
         comparison = min(few, key=lambda comparison: comparison.fewest_seeds)
-        what = "One seed has no interval"
-        if comparison.fewest_seeds > 1:
-            what = f"Intervals of {comparison.fewest_seeds} seeds are too narrow"
-        return [f"{what}: run at least {comparison.enough_seeds}."]
+        return [few_seeds_text(comparison.fewest_seeds, comparison.enough_seeds)]
+
+
+def few_seeds_text(seeds: int, enough: int = FEW_SEEDS) -> str:
+    """The sentence with which every verdict of few seeds begins."""
+    return f"Too few seeds ({seeds}) for a conclusion: run at least {enough}."
 
 
 def compare_all(data: ReportData, compare: Sequence[str] = ()) -> Verdict:
