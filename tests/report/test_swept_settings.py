@@ -261,7 +261,7 @@ def test_k_with_settings_of_its_own_is_better() -> None:
     assert lines[2].startswith("To choose both: k = 1 with step size 0.01 has the highest mean over all seeds; ")
     assert lines[2].endswith("falls from 0.1 at k = 0 to 0.001 at k = 4: make it smaller when k grows.")
     # At the step size of k = 0, 0.1, k = 1 is 100 lower.
-    assert lines[3] == "At the step size chosen for k = 0, k = 1 scores −40.5 instead of 59.5."
+    assert lines[3] == "At the step size chosen for k = 0, k = 1 scores -40.5 instead of 59.5."
     assert lines[4] == "The halves of the seeds chose the same step size for 3 of 3 values of k."
     assert lines[5:] == [
         "The best step size of k = 4 is the smallest that was tried: search beyond it.",
