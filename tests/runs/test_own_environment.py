@@ -164,6 +164,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "own_countdown.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -380,6 +381,20 @@ def test_images_train_with_the_preset_and_channels_last_are_refused(cli: Cli, tm
     assert "observations of shape (84, 84, 3): images are channels first here, (3, 84, 84); transpose them with " in err
     code, out, err = cli("train", "--env", "own_countdown:own/Images-v0", *words)
     assert (code, "no agent diverged" in out) == (0, True), err
+
+
+def test_commands_to_copy_find_the_module_of_an_environment(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "my code")
+    late, fine = tmp_path / "late", tmp_path / "fine"
+    err = cli("train", "--env", "own_countdown:own/LateReset-v0", *WORDS, "--out", late)[2]
+    assert err.endswith(f"resume with: PYTHONPATH='my code' valueshare resume {late}\n")
+    out = cli("train", "--env", "own_countdown:own/Fine-v0", *WORDS, "--out", fine)[1]
+    assert f"\n  valueshare report {fine}\n" in out
+    assert f"\n  PYTHONPATH='my code' valueshare play {fine} " in out
+    out = cli("train", "--env", "CartPole-v1", *WORDS, "--out", tmp_path / "known")[1]
+    assert "PYTHONPATH" not in out
 
 
 def test_a_changed_environment_is_named_where_a_run_resumes(tmp_path: Path, cli: Cli) -> None:
