@@ -249,8 +249,7 @@ def test_names_with_commas_are_told_apart() -> None:
     found = data_of(scores)
     _, counted = Verdict([compared(found, number) for number in range(3)]).sentences
     assert counted.endswith(
-        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4), run a against DQN, run a; IB-DQN(4), run b against "
-        "DQN, run b)."
+        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4) against DQN, run a; IB-DQN(4) against DQN, run b)."
     )
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names

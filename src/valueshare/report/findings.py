@@ -245,13 +245,12 @@ def _names(comparisons: Sequence[Comparison]) -> str:
 
 
 def _pair_names(comparisons: Sequence[Comparison], between: str) -> str:
-    """IB-DQN(4) than DQN with step size 0.1: both names, but a setting that both have once."""
+    """IB-DQN(4) than DQN with step size 0.1: both names, but settings and a run that both have once."""
     names = []
     for comparison in comparisons:
-        x, y = comparison.x.style.label, comparison.y.style.label
-        if _shared_settings(comparison):
-            x = x.rpartition(" with ")[0] or x
-        names.append(f"{x} {between} {y}")
+        x, y = comparison.x, comparison.y
+        first = x.style.label.removesuffix(x.name.label_end) if x.name[1:] == y.name[1:] else x.style.label
+        names.append(f"{first} {between} {y.style.label}")
     return shorten_list(names, 8)
 
 
