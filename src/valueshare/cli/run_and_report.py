@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from valueshare.cli.arguments import exit_with
 from valueshare.errors import OTHER_OUT, CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
+from valueshare.files import DiskFull
 from valueshare.host_memory import refuse_without_memory
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions
@@ -44,7 +45,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     def resume_advice() -> str:
         """How to resume the run, which is there by then."""
         resuming = f"resume with: {pythonpath(folder)}{resume_command(folder)}"
-        return "to resume, run the same command again" if in_study else resuming
+        return "resume with the same command" if in_study else resuming
 
     try:
         run = work()
@@ -55,8 +56,10 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
             exit_with(f"{error}; {checkpoint_status(folder)}; fix it, then {resume_advice()}", FAILED)
         run = None
     except OSError as error:
-        advice = resume_advice() if _run_exists(folder) else "nothing was written"
-        exit_with(f"{error.strerror or error}; {advice}", FAILED)
+        advice = "; nothing was written"
+        if _run_exists(folder):
+            advice = f"{': make room, then' if isinstance(error, DiskFull) else ';'} {resume_advice()}"
+        exit_with(f"{error.strerror or error}{advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print_line(f"valueshare: {name} failed: {reason}", error=True)
