@@ -227,7 +227,11 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as reason:
-        module, separator, _ = env_id.partition(":")
+        module, separator, name = env_id.partition(":")
+        if separator and module.endswith(".py"):
+            raise InvalidInput(
+                f"there is no environment {env_id!r}: write the module without .py, {module[:-3]}:{name}"
+            ) from reason
         if separator and getattr(reason.__cause__, "name", None) == module:  # Gymnasium's error has no name itself
             raise InvalidInput(
                 f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "

@@ -139,6 +139,7 @@ def override_preset(preset: Preset, settings: dict[str, Any]) -> Preset:
     """
     shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
+        SETTINGS["eval_interval"].check(shared["eval_interval"])  # or its error would name the other one
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     for given, other in (("eval_timesteps", "eval_episodes"), ("eval_episodes", "eval_timesteps")):
         if shared.get(given):
@@ -168,7 +169,7 @@ def _names(kind: str, value: str | Sequence[str]) -> list[str]:
     """One name or several, as a list."""
     names: list[Any] = as_list(value)
     if not names:
-        raise InvalidInput(f"no {kind} is given: write at least one name")
+        raise InvalidInput(f"no `{kind}` is given: write at least one name")
     for name in names:
         if not isinstance(name, str):
             hint = "; register a custom environment with Gymnasium first" if kind == "env" else ""
