@@ -21,9 +21,11 @@ from valueshare.population.train import train_population
 
 
 def test_several_values_may_be_in_a_tensor_or_an_array() -> None:
-    for given in (torch.tensor([0.0, 4.0]), np.array([0.0, 4.0]), (0, 4), range(0, 8, 4)):
+    several: list[Any] = [torch.tensor([0.0, 4.0]), np.array([0.0, 4.0]), (0, 4), range(0, 8, 4)]
+    for given in several:
         assert agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=given)["k"].to_list() == [0, 4]
-    assert agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=torch.tensor(4.0))["k"].to_list() == [4]
+    one: Any = torch.tensor(4.0)
+    assert agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=one)["k"].to_list() == [4]
 
 
 def test_the_table_is_the_cross_product() -> None:

@@ -120,7 +120,8 @@ def test_what_cannot_be_rendered_is_drawn_as_numbers(
     lake = make_rendered_env(environment_spec("FrozenLake-v1"))
     assert (lake.reset(0).image, lake.problem) == (None, "EnvPool: render not implemented for this environment")
     assert make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None  # EnvPool has none
-    gymnasium.register("tests/NoRenderMode-v0", lambda: gymnasium.make("CartPole-v1"))
+    bare: Any = lambda: gymnasium.make("CartPole-v1")  # noqa: E731 (of a type that Gymnasium does not declare)
+    gymnasium.register("tests/NoRenderMode-v0", bare)
     _, problem = rendering._gymnasium_env("tests/NoRenderMode-v0")
     assert problem == "its constructor takes no render_mode"
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
