@@ -97,7 +97,7 @@ def test_two_populations_at_once() -> None:
     # 1,200 + 1,200 are done; 3,600 are left: 36 s.
     assert file.getvalue().splitlines(keepends=True)[-1] == (
         "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000"
-        " | 2 at once, run 40.0 % done | 100 agent-steps/s | 0:00:36 left\n"
+        " | run 40.0 % done | 100 agent-steps/s | 0:00:36 left\n"
     )
     shown.end(TWO, finished=True)
     shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done

@@ -133,7 +133,7 @@ class Display:
         return min(names, key=lambda name: self._steps[name] / self._specs[name].settings.steps)
 
     def line(self, name: str) -> str:
-        """One line: a population, and how many run at once."""
+        """One line: a population, and the share of the run that is done where several run at once."""
         spec, step = self._specs[name], self._steps[name]
         number = list(self._specs).index(name) + 1
         agents = pluralize(spec.agents.height, "agent")
@@ -144,7 +144,7 @@ class Display:
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()
-            parts.append(f"{len(self._began)} at once, run {share:.1f} % done")
+            parts.append(f"run {share:.1f} % done")
         if name in self._compiling:
             parts.append(COMPILING)
         elif not self._began and self._done() < self._total():
