@@ -1,6 +1,8 @@
 """The command line as its users meet it: another process, its words, its exit code."""
 
 import contextlib
+import errno
+import io
 import logging
 import os
 import re
@@ -279,7 +281,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("tabular --step-size 0.1 1.5", r"--step-size 1\.5: write a number above 0"),
         ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
         ("tabular --k", r"--k: write a value after it"),
-        ("tabular --k 0 -2", r"--k -2\.0: .*finite number >= 0"),
+        ("tabular --k 0 -2", r"--k -2: .*finite number >= 0"),
         ("tabular --k inf", r"--k inf: .*finite number >= 0"),
         ("train --env CartPole-v1 --k 0 --k 2", r"--k is given twice: write --k 0 2$"),
         ("train --env A --env A", r"--env is given twice: write --env A$"),
@@ -347,7 +349,7 @@ def test_the_plan_of_a_study_runs_nothing(
         ("/proc/nope", "cannot write to /proc/nope: no folder .* there; choose another --out"),
         ("/proc/nope/deeper", "cannot write to /proc/nope/deeper: "),
         ("", "'' is not a folder: write its name, like runs/first"),
-        ("full", "full holds something other than results"),
+        ("full", "full holds files that are not results of valueshare"),
         (".", "contains the current working directory"),
         ("new/" + "n" * 300, "file name too long"),
         ("/".join(["new"] * 2_000), "file name too long"),
@@ -445,6 +447,17 @@ def test_a_study_from_the_command_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert contents(out).keys() == written.keys()  # the note went with the old
     assert contents(out)["config.json"] != written["config.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["my out"]
+
+
+def test_a_full_standard_output_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(SystemExit):
+        main(["paper-table"])
+    assert capsys.readouterr().err == "valueshare: cannot write to standard output: No space left on device\n"
 
 
 def test_warnings_begin_with_the_name_of_the_program(

@@ -25,6 +25,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert not loaded & set(HEAVY)
 
 
+def test_the_command_line_handles_signals_before_it_imports_any_library() -> None:
+    assert "numpy" not in modules_after("import valueshare.__main__")
+
+
 def test_the_command_line_imports_nothing_heavy_before_it_knows_what_to_do() -> None:
     loaded = modules_after("import valueshare.cli")
     assert not loaded & {"torch", "jax", "matplotlib", "numba", "polars", "gymnasium"}

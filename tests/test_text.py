@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from valueshare.text import interval_text, plain_number, plain_numbers, ranges, suggestion
+from valueshare.runs.variants import shown_score
+from valueshare.text import format_number, interval_text, plain_number, plain_numbers, ranges, suggestion
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_whole_numbers_as_ranges(numbers: Iterable[int], text: str) -> None:
     [
         ((50.0, 24.0, 76.0), "50 [24, 76]"),
         ((0.5, 0.45, 0.55), "0.50 [0.45, 0.55]"),
-        ((-1.0, -2.5, 0.5), "−1.0 [−2.5, 0.5]"),
+        ((-1.0, -2.5, 0.5), "-1.0 [-2.5, 0.5]"),
         ((500.0, 500.0, 500.0), "500.00 [500.00, 500.00]"),
         ((0.3, 0.1 + 0.2 - 1e-16, 0.1 + 0.2), "0.30 [0.30, 0.30]"),  # a width of rounding alone
     ],
@@ -57,3 +58,10 @@ def test_suggested_names_are_a_list_with_a_final_or() -> None:
         "did you mean Pong2 or Pong1?",
         "did you mean Pong3, Pong2 or Pong1?",
     ]
+
+
+def test_a_score_has_no_minus_before_zero_and_enough_digits_for_small_ones() -> None:
+    scores = (-0.0, -0.04, 0.125, 9.0, 253.84, 12_345.6, -200.0)
+    assert [format_number(score) for score in scores] == ["0", "-0.04", "0.125", "9", "253.8", "12,346", "-200.0"]
+    assert shown_score(0.0125) == "0.0125"
+    assert interval_text(-0.0, -1e-9, 20.0) == "0 [0, 20]"  # rounded to whole numbers

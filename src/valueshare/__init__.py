@@ -11,23 +11,23 @@ at the end of a network you already have, and `sweep` learns tables of any finit
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from valueshare import value_metrics
 from valueshare._version import __version__ as __version__
 from valueshare.errors import InvalidInput
-from valueshare.expansion import (
-    baseline_fraction,
-    baseline_residual,
-    condition_number,
-    contract,
-    expand,
-    implicit_baseline,
-    k_for_baseline_fraction,
-    matrix,
-    norm_minimizing_baseline,
-    norm_reducing_interval,
-)
 
 if TYPE_CHECKING:
+    from valueshare import value_metrics
+    from valueshare.expansion import (
+        baseline_fraction,
+        baseline_residual,
+        condition_number,
+        contract,
+        expand,
+        implicit_baseline,
+        k_for_baseline_fraction,
+        matrix,
+        norm_minimizing_baseline,
+        norm_reducing_interval,
+    )
     from valueshare.nn.append import append_mean_expansion
     from valueshare.nn.expansion import MeanExpansion
     from valueshare.runs.launcher_options import LauncherOptions
@@ -63,8 +63,9 @@ __all__ = [
     "InvalidInput",
 ]
 
-# Imported on first use, so that `import valueshare` stays light: no PyTorch, Numba or polars.
+# Imported on first use: `import valueshare` loads no library, so a command can end by a signal as it starts.
 _LATE = {
+    **dict.fromkeys(__all__[: __all__.index("MeanExpansion")], "valueshare.expansion"),
     "MeanExpansion": "valueshare.nn.expansion",
     "append_mean_expansion": "valueshare.nn.append",
     "FiniteMDP": "valueshare.tabular.mdp",
@@ -81,6 +82,8 @@ _TRAINING = ("train", "resume", "extend", "open_run")  # these need the extra `t
 
 
 def __getattr__(name: str) -> Any:
+    if name == "value_metrics":
+        return import_module("valueshare.value_metrics")
     if name not in _LATE:
         raise AttributeError(f"module 'valueshare' has no attribute {name!r}")
     try:

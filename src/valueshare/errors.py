@@ -33,7 +33,11 @@ class InvalidInput(ValueError):
 
 def check_module(env_id: str, error: Exception) -> None:
     """Refuse an environment module:Name-v0 that failed because there is no such module."""
-    module, separator, _ = env_id.partition(":")
+    module, separator, name = env_id.partition(":")
+    if separator and module.endswith(".py"):
+        raise InvalidInput(
+            f"there is no environment {env_id!r}: write the module without .py, {module[:-3]}:{name}"
+        ) from error
     if separator and getattr(error.__cause__, "name", None) == module:  # Gymnasium's error has no name itself
         raise InvalidInput(
             f"there is no module {module!r} among installed packages or on PYTHONPATH; for {module}.py in this "

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from valueshare.errors import InvalidInput
+from valueshare.text import exact
 
 # NumPy, PyTorch and JAX share no base class, and each result has the type of its argument.
 Array = Any
@@ -188,7 +189,7 @@ def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: f
         entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
     for entry in entries:
         if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
-            raise InvalidInput(f"`{name} = {entry}`: {rule}")
+            raise InvalidInput(f"`{name} = {exact(entry)}`: {rule}")
     return value
 
 

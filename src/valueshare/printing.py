@@ -8,4 +8,10 @@ from valueshare.errors import printable
 def print_line(*lines: str, error: bool = False) -> None:
     """Print lines at once, each as one line of printable characters; an `error` goes to standard error."""
     for line in lines:
-        print(printable(line), file=sys.stderr if error else sys.stdout, flush=True)
+        try:
+            print(printable(line), file=sys.stderr if error else sys.stdout, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as failed:
+            name = "standard error" if error else "standard output"
+            raise OSError(failed.errno, f"cannot write to {name}: {failed.strerror}") from failed

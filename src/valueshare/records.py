@@ -75,9 +75,10 @@ def read_tables(
     """The records of every finished phase of every population, a table each.
 
     A phase is finished when a manifest names its files. The records of one that was cut off before that are not read:
-    it will be run again. A copy of a run without its checkpoints has no manifests; there every file counts. What is
-    read takes from the `limit`. With `seconds`, they have a column of that name: the seconds of training of the
-    population until the evaluation, as far as its progress file has them.
+    it will be run again. With `skip_damaged`, nor are damaged ones that a resumption makes again. A copy of a run
+    without its checkpoints has no manifests; there every file counts. What is read takes from the `limit`. With
+    `seconds`, they have a column of that name: the seconds of training of the population until the evaluation, as far
+    as its progress file has them.
     """
     tables = []
     times = cache(partial(_evaluation_times, folder))
@@ -90,11 +91,13 @@ def read_tables(
                 of_step = pl.col("step").replace_strict(known, default=None, return_dtype=pl.Float64)
                 table = table.with_columns(seconds=of_step)
             tables.append(table)
-        elif not skip_damaged:
+        elif not _is_made_again(folder, path):
             raise InvalidInput(
-                f"{path} is damaged: {resume_command(folder)} makes it again where a checkpoint before it is intact; "
-                "otherwise start the run again in a new folder"
+                f"{path} is damaged, and no checkpoint is from before it: start the run again in a new folder; its "
+                "agents can still be played"
             )
+        elif not skip_damaged:
+            raise InvalidInput(f"{path} is damaged: {resume_command(folder)} makes it again")
     return tables
 
 
@@ -141,6 +144,13 @@ def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str
         else:
             return manifest.records
     return {}
+
+
+def _is_made_again(folder: Path, path: Path) -> bool:
+    """Whether a resumption runs the phase of a damaged file again: there is a checkpoint from before it."""
+    population, _, phase = path.stem.rpartition("-")
+    earlier = (phase_of(manifest.name) for manifest in CheckpointPaths(folder, population).manifests())
+    return phase.isdecimal() and any(found is not None and found < int(phase) for found in earlier)
 
 
 def _read(path: Path, digest: str | None, limit: SizeLimit) -> pl.DataFrame | None:

@@ -13,6 +13,7 @@ from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from valueshare.errors import InvalidInput
+from valueshare.text import exact
 
 MAX_COUNT = 10**12  # far beyond any run, far below what overflows
 MAX_VALUES = 1_000  # in the list of one setting
@@ -108,7 +109,8 @@ def _check_range(declared: Setting, value: float) -> None:
         wanted = f"number {lower} and {upper}"
     else:
         wanted = f"number {lower if value < low or value <= above else upper}"
-    raise InvalidInput(f"`{declared.name} = {value}`: write a {wanted}")
+    shown = exact(value) if isinstance(value, float) else value
+    raise InvalidInput(f"`{declared.name} = {shown}`: write a {wanted}")
 
 
 def as_int(name: str, value: Any) -> int:

@@ -128,6 +128,7 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
         if run_folder.is_finished(storage.folder, plan, copied=storage.is_remote):
             print_lines(execution.console, f"this run is finished: {location}")
             return _open_finished(plan, storage, execution)
+        run_folder.read_records(storage.folder, skip_damaged=True)  # refuses what training would not make again
         if not storage.is_remote and not any(storage.folder.glob("checkpoints/*/checkpoint-*.json")):
             print_lines(execution.console, f"no checkpoint in {location}: training starts from the first step")
 

@@ -88,13 +88,13 @@ def plain_number(value: float, digits: int = 3) -> str:
 
 
 def format_number(value: float) -> str:
-    """A score or another result: four digits at most, with a real minus."""
+    """A score or another result: four digits at most; 0 has no sign."""
     size = abs(value)
-    return with_minus(f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}")
+    return f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:z.3g}"
 
 
 def format_steps(value: float, _: object = None) -> str:
-    """A number of timesteps, short: 250k, 33.75M. Matplotlib gives formatters a position as well."""
+    """A number on an axis of a figure, short: 250k, 33.75M. Matplotlib gives formatters a position as well."""
     for size, suffix in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return with_minus(f"{value / size:.4g}{suffix}")
@@ -102,16 +102,16 @@ def format_steps(value: float, _: object = None) -> str:
 
 
 def with_minus(number: str) -> str:
-    """A number with a real minus in place of the hyphen."""
+    """A number with a real minus in place of the hyphen, for figures and pages; text that is searched keeps it."""
     return number.replace("-", "−")
 
 
 def interval_text(value: float, low: float, high: float, least_decimals: int = 0) -> str:
-    """50 [24, 76]: with as many decimals as show two digits of the interval's width, and a real minus."""
+    """50 [24, 76]: with as many decimals as show two digits of the interval's width."""
     width, rounding = high - low, 1e-12 * max(abs(low), abs(high))
     decimals = min(12, max(0, 1 - floor(log10(width)))) if width > rounding else 2
     decimals = max(decimals, least_decimals)
-    middle, below, above = (with_minus(f"{x:,.{decimals}f}") for x in (value, low, high))
+    middle, below, above = (f"{x:z,.{decimals}f}" for x in (value, low, high))
     return f"{middle} [{below}, {above}]"
 
 

@@ -197,4 +197,6 @@ def test_the_command_prints_a_table_per_environment(tmp_path: Path, capsys: pyte
         first = lines.index(f"{env}: AUC (the mean score over all evaluations); 5 settings, 10 seeds")
         assert lines[first + 2] == f"all algorithms {NAMES[4]} {NAMES[4]} 105.00 [105.00, 105.00]"
         assert lines[first + 3] == f"dqn {NAMES[1]} {NAMES[1]} 102.00 [102.00, 102.00]"
-        assert lines[first + 5] == f"best over all seeds: {NAMES[4]}, mean 105 (optimistic: selected on the same seeds)"
+        assert lines[first + 5] == (
+            f"best over all seeds: {NAMES[4]}, mean 105.0 (optimistic: selected on the same seeds)"
+        )

@@ -53,6 +53,7 @@ def test_envpool_where_it_has_the_id() -> None:
             None,
             r"^there is no module 'no_such_module' .* for no_such_module\.py in this folder, ",
         ),
+        ("a_module.py:Thing-v0", None, r"^there is .* without \.py, a_module:Thing-v0$"),
         ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale', 'numba' or 'jax'"),
     ],
 )

@@ -124,7 +124,7 @@ def test_k_with_its_step_size_from_command_to_report(tmp_path: Path, capsys: pyt
         main(["reproduce", "lunarlander-step-size", "--scale", "smoke", "--out", str(out)])
     said = capsys.readouterr().out
     assert "24 agents" in said  # 3 k x 2 step sizes x 4 seeds
-    caution, comparison = (said.index(text) for text in ("Nothing can be concluded from 4 seeds", "k > 0, chosen with"))
+    caution, comparison = (said.index(text) for text in ("Too few seeds (4) for a conclusion", "k > 0, chosen with"))
     assert caution < comparison
     assert "To choose both" not in said
     report = json.loads((out / "report" / "report.json").read_text())

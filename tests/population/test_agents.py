@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from valueshare.algorithm_info import ALGORITHM_INFO, AlgorithmInfo
 from valueshare.errors import InvalidInput
@@ -17,6 +18,14 @@ from valueshare.population.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.table import populations
 from valueshare.population.train import train_population
+
+
+def test_several_values_may_be_in_a_tensor_or_an_array() -> None:
+    several: list[Any] = [torch.tensor([0.0, 4.0]), np.array([0.0, 4.0]), (0, 4), range(0, 8, 4)]
+    for given in several:
+        assert agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=given)["k"].to_list() == [0, 4]
+    one: Any = torch.tensor(4.0)
+    assert agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=one)["k"].to_list() == [4]
 
 
 def test_the_table_is_the_cross_product() -> None:
@@ -95,8 +104,8 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"eval_interval": 15_000}, "checkpoints: write `checkpoint_interval = 15000`, or a divisor of it"),
         ({"eval_epsilon": 1.5}, "`eval_epsilon = 1.5`: write a number >= 0 and <= 1"),
         ({"hidden": (128, 0)}, "`hidden = 0`: write a number >= 1"),
-        ({"reward_scale": 0.0}, "`reward_scale = 0.0`: write a number > 0"),
-        ({"adam_betas": (0.9, 1.0)}, "`adam_betas = 1.0`: write a number >= 0 and < 1"),
+        ({"reward_scale": 0.0}, "`reward_scale = 0`: write a number > 0"),
+        ({"adam_betas": (0.9, 1.0)}, "`adam_betas = 1`: write a number >= 0 and < 1"),
         ({"learning_starts": 0}, "learning_starts"),
         ({"batch_size": 2.5}, "`batch_size = 2.5`: write a whole number"),
         ({"steps": float("inf")}, "`steps = inf`: write a whole number"),

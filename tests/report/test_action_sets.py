@@ -80,7 +80,7 @@ def test_the_same_in_sentences_and_files(tmp_path: Path) -> None:
     about = json.loads((run / "report" / "report.json").read_text())
     first, second = about["verdict"][:2]
     assert first.startswith("9 actions: mean score over training (AUC) of DQN 10.5 [")
-    assert "IB-DQN(n) −30" in second
+    assert "IB-DQN(n) -30" in second
     assert len(about["numbers"]["action_sets"]) == 8  # learners and numbers of actions
     assert "49 actions: AUC of DQN 50.5 [" in re.sub(r"<[^>]*>", "", (run / "report" / "report.html").read_text())
 

@@ -225,8 +225,8 @@ def test_few_seeds_are_warned_of_on_one_environment_and_on_several() -> None:
         return compare_all(data_of(scores)).few_seeds
 
     for envs, enough in ((("Here",), 10), (("Here", "There"), 5)):
-        assert warning(3, *envs) == [f"Intervals of 3 seeds are too narrow: run at least {enough}."]
-        assert warning(1, *envs) == [f"One seed has no interval: run at least {enough}."]
+        assert warning(3, *envs) == [f"Too few seeds (3) for a conclusion: run at least {enough}."]
+        assert warning(1, *envs) == [f"Too few seeds (1) for a conclusion: run at least {enough}."]
         assert warning(enough, *envs) == []
 
 
@@ -235,7 +235,7 @@ def test_each_comparison_has_its_own_number_of_seeds_that_are_enough() -> None:
     scores |= {("A", "ib-dqn", 8.0, seed): [float(seed)] * 2 for seed in range(12)}
     verdict = compare_all(data_of(scores))
     assert [one.enough_seeds for one in verdict.comparisons] == [5, 10]
-    assert verdict.few_seeds == ["Intervals of 5 seeds are too narrow: run at least 10."]  # of k = 8: 5 of DQN on A
+    assert verdict.few_seeds == ["Too few seeds (5) for a conclusion: run at least 10."]  # of k = 8: 5 of DQN on A
     assert not verdict.has_one_seed
 
 
@@ -249,8 +249,7 @@ def test_names_with_commas_are_told_apart() -> None:
     found = data_of(scores)
     _, counted = Verdict([compared(found, number) for number in range(3)]).sentences
     assert counted.endswith(
-        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4), run a against DQN, run a; IB-DQN(4), run b against "
-        "DQN, run b)."
+        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4) against DQN, run a; IB-DQN(4) against DQN, run b)."
     )
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names
@@ -262,7 +261,7 @@ def test_names_with_commas_are_told_apart() -> None:
     ("interval", "text"),
     [
         (Interval(49.83, 24.04, 75.71), "+50 [24, 76]"),
-        (Interval(-0.01234, -0.02345, -0.00123), "−0.012 [−0.023, −0.001]"),
+        (Interval(-0.01234, -0.02345, -0.00123), "-0.012 [-0.023, -0.001]"),
         (Interval(1234.5, 1000.2, 9000.7), "+1,234 [1,000, 9,001]"),
         (Interval(0.0, 0.0, 0.0), "0.00 [0.00, 0.00]"),
     ],

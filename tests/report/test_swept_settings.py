@@ -261,7 +261,7 @@ def test_k_with_settings_of_its_own_is_better() -> None:
     assert lines[2].startswith("To choose both: k = 1 with step size 0.01 has the highest mean over all seeds; ")
     assert lines[2].endswith("falls from 0.1 at k = 0 to 0.001 at k = 4: make it smaller when k grows.")
     # At the step size of k = 0, 0.1, k = 1 is 100 lower.
-    assert lines[3] == "At the step size chosen for k = 0, k = 1 scores −40.5 instead of 59.5."
+    assert lines[3] == "At the step size chosen for k = 0, k = 1 scores -40.5 instead of 59.5."
     assert lines[4] == "The halves of the seeds chose the same step size for 3 of 3 values of k."
     assert lines[5:] == [
         "The best step size of k = 4 is the smallest that was tried: search beyond it.",
@@ -325,7 +325,7 @@ def test_the_best_of_all_seeds_may_be_beaten_on_the_other_halves() -> None:
 def test_one_seed_has_a_map_and_no_comparison() -> None:
     lines = sentences(tuned_of(table(falling, KS, SIZES, seeds=1)))
     assert lines == [
-        "Nothing can be concluded from 1 seed: run at least 10.",
+        "Too few seeds (1) for a conclusion: run at least 10.",
         "No step size has seeds in both halves, to choose on one and to score on the other.",
         "k = 1 with step size 0.01 has the highest mean over all seeds.",
     ]
@@ -342,7 +342,7 @@ def test_a_trend_that_one_half_alone_chooses_is_not_advised() -> None:
 def test_few_seeds_give_no_advice() -> None:
     """Nine seeds are too few, ten are not; it is said before any comparison."""
     few, enough = (sentences(tuned_of(table(falling, KS, SIZES, seeds=seeds))) for seeds in (9, 10))
-    assert few[0] == "Nothing can be concluded from 9 seeds: run at least 10."
+    assert few[0] == "Too few seeds (9) for a conclusion: run at least 10."
     assert few[1].startswith("k > 0, chosen with its step size")
     assert few[3] == "k = 1 with step size 0.01 has the highest mean over all seeds."
     assert not [line for line in few if "To choose" in line or "search" in line or "when k" in line]

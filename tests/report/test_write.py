@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     ]
     assert "other figures" not in said  # what was asked for is there
     assert about["verdict"][0] == "these are synthetic records: no agent was trained"
-    assert about["verdict"][2].startswith("Of 6 comparisons")
-    assert about["verdict"][3] == "Intervals of 2 seeds are too narrow: run at least 5."
+    assert about["verdict"][3].startswith("Of 6 comparisons")
+    assert about["verdict"][1] == "Too few seeds (2) for a conclusion: run at least 5."
     assert "figures: iqm, auc-change" in said
     assert "not from sticky-action runs" in "".join(line for line in lines[7:] if line.startswith("note: "))
     read = read_results(run)
@@ -76,6 +77,27 @@ def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture
     chosen = page.read_text()
     assert re.search(r"IB-DQN\(n\)</span> (scores|cannot)[a-z ]* RDQ", chosen)
     assert not re.search(r"Of \d+ comparisons", chosen)
+
+
+def test_runs_far_below_a_folder_need_a_folder_for_their_report(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--figures", "auc-change", "--resamples", str(FEW)]
+    far = tmp_path / "source" / "runs" / "first"
+    shutil.copytree(run, far, ignore=shutil.ignore_patterns("report"))
+    with pytest.raises(SystemExit):
+        main(["report", str(far.parents[1]), *quick])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"valueshare: {far.parents[1]} is neither a run nor a folder of runs, and has 1 result further below: write "
+        "the folder of the report as --out\n"
+    )
+    assert not (far.parents[1] / "report").exists()
+    main(["report", str(far.parents[1]), *quick, "--out", str(tmp_path / "report")])
+    main(["report", str(far.parent), *quick])
+    shutil.move(far, far / ".." / "study" / "shard-1-of-1")
+    main(["report", str(far.parent), *quick])
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ BAD = {
         "one agent of CartPole-v1 needs more memory than can be addressed here: write smaller",
     ),
     "steps below zero": (["--steps", "-5"], ": --steps -5: write a number >= 1"),
-    "k below zero": (["--k", "0", "-1"], "--k -1.0: write a finite number >= 0"),
+    "k below zero": (["--k", "0", "-1"], "--k -1: write a finite number >= 0"),
     "k of an algorithm without one": (
         ["--algorithm", "dqn", "rdq", "--k", "0", "3"],
         "--k 3.0: only ib-dqn, ib-double-dqn, ib-iqn have it; train one of them, or leave --k out",
@@ -97,7 +97,7 @@ BAD = {
     "no CUDA": (["--device", "cuda:7"], "CUDA device not available"),
     "no device": (["--device", "gpu"], "--device gpu: write auto, cpu, cuda or cuda:0"),
     "no seeds": (["--seeds", "0"], "--seeds 0: "),
-    "step size": (["--step-size", "0"], "--step-size 0.0: write a number > 0"),
+    "step size": (["--step-size", "0"], "--step-size 0: write a number > 0"),
     "the length of a constant step size": (
         ["--step-size-schedule", "constant", "--step-size-steps", "100"],
         "--step-size-steps 100 is the length of a linear step size: add --step-size-schedule linear, or leave it out",
@@ -150,7 +150,7 @@ def test_a_gpu_that_is_not_here_is_said_before_other_settings(
     [
         ("a file", "is a file: choose another --out"),
         ("a file/run", "cannot write to a file/run: not a directory"),
-        ("full", "full holds something other than results"),
+        ("full", "full holds files that are not results of valueshare"),
         (".", "contains the current working directory"),
         ("", "'' is not a folder: write its name, like runs/first"),
         ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),
@@ -218,6 +218,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"first_seed": "a"}, "`first_seed = 'a'`: write a whole number"),
         ({"steps": "x"}, "^`steps = 'x'`: write a whole number"),
         ({"steps": 0}, "^`steps = 0`: write a number >= 1"),
+        ({"eval_interval": 0}, "^`eval_interval = 0`: write a number >= 1"),
         ({"step_size": "x"}, "`step_size = 'x'`: write a number"),
         ({"step_size": []}, "no `step_size` is given"),
         ({"epsilon_steps": 2.5}, "`epsilon_steps = 2.5`: write a whole number"),

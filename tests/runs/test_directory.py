@@ -181,7 +181,7 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path, overwrite: 
     if config is not None:
         (target / CONFIG).write_text(config)
     before = tree(tmp_path)
-    with pytest.raises(InvalidInput, match="holds something other than results of this kind"):
+    with pytest.raises(InvalidInput, match="holds files that are not results of valueshare"):
         write(target, overwrite=overwrite)
     assert tree(tmp_path) == before
 
@@ -276,7 +276,7 @@ def test_results_of_another_kind_are_never_replaced(tmp_path: Path) -> None:
     (target / "weights").write_text("precious")
     ours = {"valueshare": "1", "kind": "tabular"}
     with (
-        pytest.raises(InvalidInput, match="of this kind"),
+        pytest.raises(InvalidInput, match="holds results of another kind"),
         results_folder(target, ours, overwrite=True),
     ):
         pass

@@ -15,6 +15,7 @@ from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
 from valueshare.runs import logs
 from valueshare.runs.display import COMPILING, Display
+from valueshare.runs.plan import split
 from valueshare.runs.planning import make_plan
 from valueshare.runs.variants import label, shown_k, variant_columns, variant_scores
 
@@ -58,13 +59,14 @@ def test_lines_where_there_is_no_terminal() -> None:
     shown.on_step(ONE, 300)  # resumed at step 300
     clock.now = 10.0
     shown.on_step(ONE, 350)  # too early for a line
-    assert file.getvalue() == ""
+    first = "CartPole-v1 | population 1 of 2 | 4 agents at step 300 of 1,000\n"
+    assert file.getvalue() == first  # at once, as a sign of life
     scores = {0: 10.0, 1: 20.0, 2: None, 3: 7.0}
     shown.on_phase(ONE, 400, records(400, scores))
     # 100 steps x 4 agents in 10 s; left are 600 x 4 here and 1,000 x 2 later: 4,400 / 40 = 110 s.
-    assert file.getvalue() == (
+    assert file.getvalue().removeprefix(first) == (
         "CartPole-v1 | population 1 of 2 | 4 agents at step 400 of 1,000 | 40 agent-steps/s"
-        " | 0:01:50 left | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
+        " | 0:01:50 left | score ib-dqn k=0 15.0, ib-dqn k=8 7\n"
     )
     clock.now = 71.0
     shown.on_step(ONE, 450)  # a minute later, within a phase
@@ -93,14 +95,30 @@ def test_two_populations_at_once() -> None:
     shown.on_phase(TWO, 600, records_schema().to_frame())
     # 300 x 4 agents in 15 s and 100 x 2 in 10 s: 80 + 20 a second. Of 4,000 + 2,000 agent-steps,
     # 1,200 + 1,200 are done; 3,600 are left: 36 s.
-    assert file.getvalue() == (
+    assert file.getvalue().splitlines(keepends=True)[-1] == (
         "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000"
-        " | 2 populations at once, 40.0 % of the run done | 100 agent-steps/s | 0:00:36 left\n"
+        " | run 40.0 % done | 100 agent-steps/s | 0:00:36 left\n"
     )
     shown.end(TWO, finished=True)
     shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done
     assert (shown._done(), shown._total()) == (2_000, 6_000)
     assert shown.agent_steps_per_second() is None
+
+
+def test_the_live_line_is_of_the_least_advanced_population_of_those_that_run() -> None:
+    clock = Clock()
+    shown, _ = display(clock, terminal=True)
+    clock.now = 7.0
+    assert shown.line(shown.least_advanced()).endswith("4 agents at step 0 of 1,000 | starting, 7 s")
+    shown.on_step(ONE, 400)
+    assert shown.least_advanced() == ONE  # the other one waits
+    shown.on_step(TWO, 0)
+    assert shown.least_advanced() == TWO
+    clock.now = 10.0
+    shown.on_step(TWO, 500)
+    assert shown.least_advanced() == ONE
+    split_in_two = Display(split(PLAN, 2), records_schema().to_frame(), Console(file=io.StringIO()), clock)
+    assert "part 1 of 3 | 2 agents" in split_in_two.line(split_in_two.least_advanced())
 
 
 def test_the_last_line_has_the_rate_of_the_whole_run() -> None:
@@ -125,12 +143,12 @@ def test_the_last_frame_of_a_stopped_run_shows_its_checkpoint() -> None:
     shown.on_phase(ONE, 500, records_schema().to_frame())
     shown.on_step(ONE, 700)
     shown.end(ONE, finished=False)
-    assert "4 agents at step 500 of 1,000" in shown.line()
+    assert "4 agents at step 500 of 1,000" in shown.line(ONE)
     assert shown._done() == 2_000
     resumed = Display(PLAN, records_schema().to_frame(), Console(file=io.StringIO()), Clock(), saved={ONE: 500})
     resumed.on_step(ONE, 520)
     resumed.end(ONE, finished=False)
-    assert "4 agents at step 500 of 1,000" in resumed.line()
+    assert "4 agents at step 500 of 1,000" in resumed.line(ONE)
 
 
 def test_scores_of_a_population_of_several_environments_name_them() -> None:
@@ -138,8 +156,8 @@ def test_scores_of_a_population_of_several_environments_name_them() -> None:
     file = io.StringIO()
     shown = Display(games, records_schema().to_frame(), Console(file=file, force_terminal=False), Clock())
     shown.on_phase(ONE, 100, records(100, {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}))
-    of_both = ["Breakout-MinAtar ib-dqn k=0 1.0", "Breakout-MinAtar ib-dqn k=1 2.0"]
-    of_both += ["Freeway-MinAtar ib-dqn k=0 3.0", "Freeway-MinAtar ib-dqn k=1 4.0"]
+    of_both = ["Breakout-MinAtar ib-dqn k=0 1", "Breakout-MinAtar ib-dqn k=1 2"]
+    of_both += ["Freeway-MinAtar ib-dqn k=0 3", "Freeway-MinAtar ib-dqn k=1 4"]
     assert file.getvalue().endswith(f" | score {', '.join(of_both)}\n")
 
 
@@ -148,24 +166,24 @@ def test_a_compiled_population_has_no_estimate_before_its_first_update() -> None
     file = io.StringIO()
     shown = Display(replace(plan, compiled=True), records_schema().to_frame(), Console(file=file), clock)
     start = "CartPole-v1 | population 1 of 1 | 2 agents at step {} of 1,000 | "
-    assert shown.line() == start.format(0) + COMPILING  # on CUDA, before the first step
+    assert shown.line(ONE) == start.format(0) + COMPILING  # on CUDA, before the first step
     shown.on_step(ONE, 0)
     assert file.getvalue() == f"{start.format(0)}{COMPILING}\n"  # said at once
     clock.now = 2.0
     shown.on_step(ONE, 100)  # the first update, which is compiled: 95 is not a multiple of 10
     clock.now = 100.0
-    assert shown.line() == start.format(100) + COMPILING
+    assert shown.line(ONE) == start.format(100) + COMPILING
     assert shown.seconds_left() is None
     shown.on_step(ONE, 101)
     clock.now = 110.0
     shown.on_step(ONE, 201)
     # 100 steps x 2 agents in 10 s; 799 x 2 are left. The time before the first update does not count.
-    assert shown.line() == start.format(201) + "20 agent-steps/s | 0:01:20 left"
+    assert shown.line(ONE) == start.format(201) + "20 agent-steps/s | 0:01:20 left"
     again = Display(replace(plan, compiled=True), records_schema().to_frame(), Console(file=file), clock)
     again.on_step(ONE, 300)  # resumed: it compiles at its first step and update, which are one
-    assert again.line() == start.format(300) + COMPILING
+    assert again.line(ONE) == start.format(300) + COMPILING
     again.on_step(ONE, 301)
-    assert COMPILING not in again.line()
+    assert COMPILING not in again.line(ONE)
 
 
 def test_a_table_in_a_terminal() -> None:

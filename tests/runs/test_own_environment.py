@@ -83,6 +83,17 @@ class Drawn(Countdown):
         return np.zeros((32, 32, 3), np.uint8)
 
 
+CHANGED_SHAPE, CHANGED_ACTIONS = (2,), 3
+
+
+class Changing(Drawn):
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode, shape=CHANGED_SHAPE)
+        self.observation_space = gymnasium.spaces.Box(0, 100, CHANGED_SHAPE, np.float32)
+        self.action_space = gymnasium.spaces.Discrete(CHANGED_ACTIONS)
+
+
+gymnasium.register("own/Changing-v0", Changing, max_episode_steps=50)
 gymnasium.register("own/Drawn-v0", Drawn, max_episode_steps=50, kwargs={"fails_in": ""})
 ODD = {
     "Four": "observation, reward, terminated, info",
@@ -176,6 +187,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "own_countdown.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -404,3 +416,34 @@ def test_images_train_with_the_preset_and_channels_last_are_refused(cli: Cli, tm
     assert "observations of shape (84, 84, 3): images are channels first here, (3, 84, 84); transpose them with " in err
     code, out, err = cli("train", "--env", "own_countdown:own/Images-v0", *words)
     assert (code, "no agent diverged" in out) == (0, True), err
+
+
+def test_commands_to_copy_find_the_module_of_an_environment(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "my code")
+    late, fine = tmp_path / "late", tmp_path / "fine"
+    err = cli("train", "--env", "own_countdown:own/LateReset-v0", *WORDS, "--out", late)[2]
+    assert err.endswith(f"resume with: PYTHONPATH='my code' valueshare resume {late}\n")
+    out = cli("train", "--env", "own_countdown:own/Fine-v0", *WORDS, "--out", fine)[1]
+    assert f"\n  valueshare report {fine}\n" in out
+    assert f"\n  PYTHONPATH='my code' valueshare play {fine} " in out
+    out = cli("train", "--env", "CartPole-v1", *WORDS, "--out", tmp_path / "known")[1]
+    assert "PYTHONPATH" not in out
+
+
+def test_a_changed_environment_is_named_where_a_run_resumes(tmp_path: Path, cli: Cli) -> None:
+    env, folder = "own_countdown:own/Changing-v0", tmp_path / "run"
+    valueshare.train(env, out=folder, **QUICK, should_stop=iter([False] * 150 + [True] * 10**6).__next__)
+    trained = "but this run was trained with {}: restore the environment's code, or train in another folder\n"
+    changes = [
+        ("CHANGED_SHAPE", (3,), f"{env} returns observations of shape [3], {trained.format([2])}"),
+        ("CHANGED_ACTIONS", 4, f"{env} has 4 actions, {trained.format(3)}"),
+    ]
+    module = sys.modules["own_countdown"]
+    for name, value, message in changes:
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(module, name, value)
+            assert cli("resume", folder)[2] == f"valueshare: {message}"
+            assert "restore the code of the environment" in cli("play", folder, "--agent", 0, "--video", "a.gif")[2]
+    assert cli("resume", folder)[0] == 0

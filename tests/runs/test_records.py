@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ from valueshare import open_run, records
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.records import read_tables
+from valueshare.runs.policies import read_policy
 from valueshare.schema import Progress, body_checksum
 
 
@@ -110,6 +112,7 @@ def test_damage_is_found_by_the_checksum_and_said(folder: Path) -> None:
     # Whole as a Parquet file, with another number in it: no reader but ours would notice.
     path = folder / "records" / "population-0-000001.parquet"
     pl.DataFrame({"agent": [0], "step": [77]}).write_parquet(path)
+    manifest(folder, 0)
     moved = folder.rename(folder.with_name("my run"))
     with pytest.raises(InvalidInput, match=rf"000001\.parquet is damaged: valueshare resume '{moved}' makes"):
         steps(moved)
@@ -118,6 +121,24 @@ def test_damage_is_found_by_the_checksum_and_said(folder: Path) -> None:
     path.unlink()
     with pytest.raises(InvalidInput, match="is damaged"):
         steps(folder)
+
+
+def test_damage_from_before_every_checkpoint_is_refused_before_anything_starts(
+    uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    damaged = folder / "records" / "population-0-000000.parquet"
+    damaged.write_bytes(b"damaged")
+    said = f"valueshare: {damaged} is damaged, and no checkpoint is from before it: start the run again in a new folder"
+    code, out, err = cli("resume", folder)
+    assert (code, out) == (2, "")
+    assert err == cli("best", folder)[2] == f"{said}; its agents can still be played\n"
+    assert read_policy(folder, 0).steps == 200
+    shutil.copy(uninterrupted / "records" / damaged.name, damaged)
+    last = folder / "records" / "population-0-000003.parquet"
+    last.write_bytes(b"damaged")
+    assert cli("best", folder)[2] == f"valueshare: {last} is damaged: valueshare resume {folder} makes it again\n"
+    assert cli("resume", folder)[0] == cli("best", folder)[0] == 0
 
 
 def test_a_real_run_does_not_show_what_it_will_run_again(uninterrupted: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import ale_py
 import ale_py.roms
 import av
+import gymnasium
 import numpy as np
 import pytest
 from episodes import HIDDEN, SHORT, episode
@@ -119,6 +120,10 @@ def test_what_cannot_be_rendered_is_drawn_as_numbers(
     lake = make_rendered_env(environment_spec("FrozenLake-v1"))
     assert (lake.reset(0).image, lake.problem) == (None, "EnvPool: render not implemented for this environment")
     assert make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None  # EnvPool has none
+    bare: Any = lambda: gymnasium.make("CartPole-v1")  # noqa: E731 (of a type that Gymnasium does not declare)
+    gymnasium.register("tests/NoRenderMode-v0", bare)
+    _, problem = rendering._gymnasium_env("tests/NoRenderMode-v0")
+    assert problem == "its constructor takes no render_mode"
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
     command(cartpole, agent=0, video=tmp_path / "bars.mp4", episode_limit=5)
     assert "cannot be rendered here (render() returns no RGB image): its obs" in capsys.readouterr().out

@@ -87,7 +87,7 @@ def test_the_episode_is_the_environments(cartpole: Path) -> None:
     shown = episode(cartpole, 0)
     *decisions, last = shown
     assert [taken.step for taken in shown] == list(range(len(shown)))
-    assert last.ending in ("game over", "time limit")
+    assert last.ending in ("terminated", "time limit")
     assert last.score == last.step == len(decisions)  # CartPole: 1 a step
     for now, later in pairwise(shown):
         x, speed, angle, turning = (float(value) for value in now.observation)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from valueshare.cli.arguments import exit_with
 from valueshare.errors import OTHER_OUT, CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
+from valueshare.files import DiskFull
 from valueshare.host_memory import refuse_without_memory
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LauncherOptions
@@ -41,30 +42,35 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     """
     from valueshare.runs.storage.copies import checkpoint_status
 
-    advice = "to resume, run the same command again" if in_study else f"resume with: {resume_command(folder)}"
+    def resume_advice() -> str:
+        """How to resume the run, which is there by then."""
+        resuming = f"resume with: {pythonpath(folder)}{resume_command(folder)}"
+        return "resume with the same command" if in_study else resuming
+
     try:
         run = work()
     except Stopped:
         run = None
     except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {checkpoint_status(folder)}; fix it, then {advice}", FAILED)
+            exit_with(f"{error}; {checkpoint_status(folder)}; fix it, then {resume_advice()}", FAILED)
         run = None
     except OSError as error:
-        if not _run_exists(folder):
-            advice = "nothing was written"
-        exit_with(f"{error.strerror or error}; {advice}", FAILED)
+        advice = "; nothing was written"
+        if _run_exists(folder):
+            advice = f"{': make room, then' if isinstance(error, DiskFull) else ';'} {resume_advice()}"
+        exit_with(f"{error.strerror or error}{advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print_line(f"valueshare: {name} failed: {reason}", error=True)
         count = pluralize(len(run.failures), "population")
-        print_line(f"valueshare: {count} failed; the others are finished; {advice}", error=True)
+        print_line(f"valueshare: {count} failed; the others are finished; {resume_advice()}", error=True)
         return FAILED
     if run is None or not run.finished:
         if not _run_exists(folder):
             exit_with("stopped; nothing was written", stop.exit_code)
         # Without a signal, somebody else has ended it.
-        exit_with(f"stopped; {checkpoint_status(folder)}; {advice}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {checkpoint_status(folder)}; {resume_advice()}", stop.exit_code or FAILED)
     from valueshare.runs.variants import summary
 
     print_line(*summary(run.agents, run.records), f"records: {run.folder / 'records'}")
@@ -85,6 +91,18 @@ def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> 
         check_device(plan, launcher)  # without it, other settings would not help
         raise InvalidInput(f"{location} holds a run with other settings ({other}): {OTHER_OUT}")
     return replace(plan, device=stored["device"], compiled=stored["compile"])
+
+
+def pythonpath(location: Location) -> str:
+    """PYTHONPATH=. before a command that imports the modules of a run's environments, where it is set now."""
+    from valueshare.runs.storage.copies import stored_config
+
+    path = os.environ.get("PYTHONPATH")
+    try:
+        settings = (stored_config(location) or {}).get("settings", {})
+    except OSError:
+        settings = {}
+    return f"PYTHONPATH={shlex.quote(path)} " if path and any(":" in env for env in settings) else ""
 
 
 def _run_exists(location: Location) -> bool:

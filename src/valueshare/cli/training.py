@@ -26,7 +26,7 @@ from valueshare.cli.arguments import (
     with_options,
     writable_location,
 )
-from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report
+from valueshare.cli.run_and_report import command_line, print_plan, pythonpath, require_training, run_and_report
 from valueshare.errors import InvalidInput
 from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.other_names import check_known
@@ -198,7 +198,7 @@ def _run(work: "Callable[[], Run]", folder: Location, launcher: LauncherOptions,
     if launcher.shard:
         return
     run = shlex.quote(str(folder))
-    commands = [f"report {run}", f"watch {run}"]
+    commands = [f"valueshare report {run}", f"valueshare watch {run}"]
     if isinstance(folder, Path):
-        commands.append(f"play {run} --agent 0 --video agent.mp4")
-    print_line("next:", *(f"  valueshare {command}" for command in commands))
+        commands.append(f"{pythonpath(folder)}valueshare play {run} --agent 0 --video agent.mp4")
+    print_line("next:", *(f"  {command}" for command in commands))

@@ -52,6 +52,9 @@ class MeanExpansion(nn.Module):
     def _check_size(self, z: torch.Tensor) -> None:
         if isinstance(z, torch.fx.Proxy) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return  # a traced shape is not a number, and comparing it would warn
+        kind = z.dtype if isinstance(z, torch.Tensor) else type(z).__name__
+        if not isinstance(z, torch.Tensor) or not z.is_floating_point():
+            raise InvalidInput(f"the input of the layer is of {kind}: give a torch.Tensor of floats")
         if self.n and z.shape[-1:] != (self.n,):
             raise InvalidInput(
                 f"the layer is made for n = {self.n} actions, and its input has shape {list(z.shape)}: give the size "

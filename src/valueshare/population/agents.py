@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float, as_int
-from valueshare.text import pluralize
+from valueshare.text import exact, pluralize
 
 T = TypeVar("T")
 
@@ -138,14 +138,15 @@ def check_table(table: pl.DataFrame) -> None:
 
 def _check_k(k: float) -> None:
     if not (0 <= as_float("k", k) <= MAX_K):
-        raise InvalidInput(f"`k = {k}`: write a finite number >= 0, at most 1e30")
+        raise InvalidInput(f"`k = {exact(k)}`: write a finite number >= 0, at most 1e30")
 
 
 def as_list(value: T | Iterable[T], name: str = "a list") -> list[T]:
     """One value, or several, as a list; a string is one. Messages call it `name`."""
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        several = list(islice(value, MAX_SEEDS + 1))  # from Python, it may have no end
+    given: Any = value.tolist() if hasattr(value, "tolist") else value  # the elements of a tensor are tensors
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        several = list(islice(given, MAX_SEEDS + 1))  # from Python, it may have no end
         if len(several) > MAX_SEEDS:
             raise InvalidInput(f"{name} has more than {MAX_SEEDS:,} values: give fewer")
         return several
-    return [value]
+    return [given]

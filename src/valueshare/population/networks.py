@@ -18,6 +18,7 @@ from valueshare.population.settings import TrainingSettings
 # A network of one agent from (shape, k): an algorithm's own, or a user's.
 NetworkFactory = Callable[[NetworkShape, float], nn.Module]
 Tensors = dict[str, Tensor]
+RESTORE_CODE = "restore the code of the environment, or of a custom network"
 
 
 class Weights(NamedTuple):
@@ -30,7 +31,7 @@ class Weights(NamedTuple):
 def load_weights(weights: Tensors, stored: Tensors, which: str) -> None:
     """Copy stored tensors into a network's, in place; refused if names or shapes differ."""
     if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in stored.items()}:
-        raise InvalidInput(f"the weights {which} are of another network than the one given")
+        raise InvalidInput(f"the weights {which} do not fit the network: {RESTORE_CODE}")
     for name, value in weights.items():
         value.copy_(stored[name])
 

@@ -127,10 +127,12 @@ class Verdict(NamedTuple):
         if not few:
             return []
         comparison = min(few, key=lambda comparison: comparison.fewest_seeds)
-        what = "One seed has no interval"
-        if comparison.fewest_seeds > 1:
-            what = f"Intervals of {comparison.fewest_seeds} seeds are too narrow"
-        return [f"{what}: run at least {comparison.enough_seeds}."]
+        return [few_seeds_text(comparison.fewest_seeds, comparison.enough_seeds)]
+
+
+def few_seeds_text(seeds: int, enough: int = FEW_SEEDS) -> str:
+    """The sentence with which every verdict of few seeds begins."""
+    return f"Too few seeds ({seeds}) for a conclusion: run at least {enough}."
 
 
 def compare_all(data: ReportData, compare: Sequence[str] = ()) -> Verdict:
@@ -244,13 +246,12 @@ def _names(comparisons: Sequence[Comparison]) -> str:
 
 
 def _pair_names(comparisons: Sequence[Comparison], between: str) -> str:
-    """IB-DQN(4) than DQN with step size 0.1: both names, but a setting that both have once."""
+    """IB-DQN(4) than DQN with step size 0.1: both names, but settings and a run that both have once."""
     names = []
     for comparison in comparisons:
-        x, y = comparison.x.style.label, comparison.y.style.label
-        if _shared_settings(comparison):
-            x = x.rpartition(" with ")[0] or x
-        names.append(f"{x} {between} {y}")
+        x, y = comparison.x, comparison.y
+        first = x.style.label.removesuffix(x.name.label_end) if x.name[1:] == y.name[1:] else x.style.label
+        names.append(f"{first} {between} {y.style.label}")
     return shorten_list(names, 8)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from valueshare.text import format_number, interval_text, with_minus
+from valueshare.text import format_number, interval_text
 
 
 class Interval(NamedTuple):
@@ -33,7 +33,7 @@ def format_interval(interval: Interval, *, sign: bool = True, least_decimals: in
     if low is None or high is None:
         number = format_number(value)
         if len(number.partition(".")[2]) < least_decimals:
-            number = with_minus(f"{value:,.{least_decimals}f}")
+            number = f"{value:z,.{least_decimals}f}"
         return f"{plus}{number} (one seed: no interval)"
     return f"{plus}{interval_text(value, low, high, least_decimals)}"
 

@@ -166,7 +166,7 @@ def _markdown_table(names: Sequence[str], numeric: Sequence[bool], rows: Sequenc
 
 def _rows(table: ScoreTable, bold: Callable[[str], str]) -> Iterator[tuple[str, list[str]]]:
     for name, scores in table.rows():
-        texts = [(MISSING if score is None else f"{score:.1f}", best) for score, best in scores]
+        texts = [(MISSING if score is None else f"{score:z.1f}", best) for score, best in scores]
         yield name, [bold(text) if best else text for text, best in texts]
 
 

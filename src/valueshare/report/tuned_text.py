@@ -9,9 +9,10 @@ import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
+from valueshare.report.findings import few_seeds_text
 from valueshare.report.interval import Interval, format_interval
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.text import format_number, plain_number, plain_numbers, pluralize
+from valueshare.text import format_number, plain_number, plain_numbers
 
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 HALVES = (
@@ -50,8 +51,7 @@ def sentences(choice: HeldOutChoice) -> list[str]:
         lines += [*_pair(choice), *_by_k(choice)]
     if has_few_seeds(choice):
         seeds = choice.grid.runs["seed"].n_unique()
-        few = f"Nothing can be concluded from {pluralize(seeds, 'seed')}: run at least {FEW_SEEDS}."
-        return [few, *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
+        return [few_seeds_text(seeds), *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
     return [*lines, _how_to_choose(choice), *_at_reference(choice), *_agreement(choice), *_edges(choice)]
 
 

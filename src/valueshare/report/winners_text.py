@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.text import align_columns, interval_text, pluralize
+from valueshare.text import align_columns, format_number, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 READING = (
@@ -25,7 +25,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         heads = ("", *chosen, "score on the other seeds")
         lines += [f"{env}: {SCORES[metric]}; {size}", *align_columns([heads, *map(_cells, rows)])]
         if first["best"] is not None:
-            mean = f"{first['mean_at_best']:,.4g}"
+            mean = format_number(first["mean_at_best"])
             lines.append(f"best over all seeds: {first['best']}, mean {mean} (optimistic: selected on the same seeds)")
         lines.append("")
     return [*lines, READING]
@@ -41,7 +41,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     name = row["algorithm"] or "all algorithms"
     if row["mean"] is None:
         return name, "-", "-", "-"
-    score = f"{row['mean']:,.4g} (no interval)"
+    score = f"{format_number(row['mean'])} (no interval)"
     if row["ci95_low"] is not None:
         score = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
     return name, row["first_half_choice"], row["second_half_choice"], score

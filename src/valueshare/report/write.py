@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.importers.results import read_results
+from valueshare.analysis.importers.sources import find_sources
 from valueshare.analysis.run_values import uneven_evaluations
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
@@ -34,6 +35,7 @@ from valueshare.report.tabular_files import find_tabular
 from valueshare.result_files import SizeLimit
 from valueshare.runs.storage.copies import reading_copies
 from valueshare.runs.storage.locations import Location, Url
+from valueshare.text import pluralize
 
 SYNTHETIC = "these are synthetic records: no agent was trained"
 
@@ -77,6 +79,8 @@ def write_report(
         if tabular:
             make = partial(tabular_report, tabular, names, SizeLimit(max_result_size), trusted=trusted)
         else:
+            if out is None:
+                _refuse_far_results(copies.folders)
             results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
             data = report_data(results, resamples)
             pairs(data, compare)  # refuses what is not there before anything is drawn
@@ -135,6 +139,21 @@ def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     # The folder of results may be untrusted: a link in it is not its user's choice.
     check_output_folder(folder, within=paths[0] if folder.parent == paths[0] else None)
     return folder
+
+
+def _refuse_far_results(paths: Sequence[Path]) -> None:
+    """Refuse to write a report into a folder whose results are neither in it nor in a folder directly in it."""
+    if len(paths) > 1 or not paths[0].is_dir():
+        return
+    sources = find_sources(paths[0])
+    runs = [source if source.is_dir() else source.parent for source in sources]
+    unsharded = [run.parent if run.name.startswith("shard-") else run for run in runs]
+    if not any(paths[0] in (run, run.parent) for run in unsharded):
+        count = pluralize(len(sources), "result")
+        raise InvalidInput(
+            f"{paths[0]} is neither a run nor a folder of runs, and has {count} further below: write the folder of the "
+            "report as `out`"
+        )
 
 
 def score_files(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:

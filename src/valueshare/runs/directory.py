@@ -155,12 +155,14 @@ def _check_results_target(target: Path, config: dict[str, Any], *, overwrite: bo
     if not target.is_dir():
         raise InvalidInput(f"{target} is a file: {OTHER_OUT}")
     if Path.cwd().is_relative_to(target.resolve()):
-        raise InvalidInput(f"{target} contains the current working directory: {OTHER_OUT}")
+        raise InvalidInput(f"{target} is or contains the current working directory: {OTHER_OUT}")
     if not any(target.iterdir()):
         return
     stored = read_config(target, skip_damaged=True) or {}
-    if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
-        raise InvalidInput(f"{target} holds something other than results of this kind: {OTHER_OUT}")
+    if "valueshare" not in stored:
+        raise InvalidInput(f"{target} holds files that are not results of valueshare: {OTHER_OUT}")
+    if stored.get("kind") != config.get("kind"):
+        raise InvalidInput(f"{target} holds results of another kind: {OTHER_OUT}")
     if not overwrite:
         raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add `overwrite = True`")
 

@@ -52,7 +52,7 @@ class Display:
         self._began: dict[str, tuple[float, int]] = {}
         self._compiling = set(self._specs) if plan.compiled else set()
         self._compiled_at: dict[str, int] = {}  # the step from which nothing is compiled any more
-        self._shown = next(iter(self._specs))  # the population of the last callback
+        self._part = "part" if plan.chunks else "population"  # a population that is split has parts
         self._refreshed = clock()
 
     def watch(self) -> AbstractContextManager[object]:
@@ -79,20 +79,20 @@ class Display:
         if not is_first and not self.is_due():
             self._steps[name] = step
             return
-        self._shown, self._steps[name] = name, step
+        self._steps[name] = step
         self._began.setdefault(name, (now, step))
-        if not self._console.is_terminal and (not is_first or name in self._compiling):
-            print_lines(self._console, self.line())
+        if not self._console.is_terminal:
+            print_lines(self._console, self.line(name))
         self._refreshed = now
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
         self._note_compiled(name, step)
         # The next phase may have begun before the checkpoint of this one was written.
-        self._shown, self._steps[name], self._refreshed = name, max(step, self._steps[name]), self._clock()
+        self._steps[name], self._refreshed = max(step, self._steps[name]), self._clock()
         self._saved[name] = step
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
-            print_lines(self._console, self.line() + (self.scores() if records.height else ""))
+            print_lines(self._console, self.line(name) + (self.scores(name) if records.height else ""))
 
     def _note_compiled(self, name: str, step: int) -> None:
         """Count the rate of a compiled population from its first step after its first update."""
@@ -126,21 +126,29 @@ class Display:
             return None
         return (self._total() - self._done()) / rate
 
-    def line(self) -> str:
-        """One line: the population of the last callback, and how many run at once."""
-        spec, step = self._specs[self._shown], self._steps[self._shown]
-        number = list(self._specs).index(self._shown) + 1
+    def least_advanced(self) -> str:
+        """The population that runs and has done the smallest share of its steps; else the first unfinished one."""
+        unfinished = [name for name, spec in self._specs.items() if self._steps[name] < spec.settings.steps]
+        names = list(self._began) or unfinished[:1] or list(self._specs)[-1:]
+        return min(names, key=lambda name: self._steps[name] / self._specs[name].settings.steps)
+
+    def line(self, name: str) -> str:
+        """One line: a population, and the share of the run that is done where several run at once."""
+        spec, step = self._specs[name], self._steps[name]
+        number = list(self._specs).index(name) + 1
         agents = pluralize(spec.agents.height, "agent")
         parts = [
             spec.label,
-            f"population {number} of {len(self._specs)}",
+            f"{self._part} {number} of {len(self._specs)}",
             f"{agents} at step {step:,} of {spec.settings.steps:,}",
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()
-            parts.append(f"{len(self._began)} populations at once, {share:.1f} % of the run done")
-        if self._shown in self._compiling:
+            parts.append(f"run {share:.1f} % done")
+        if name in self._compiling:
             parts.append(COMPILING)
+        elif not self._began and self._done() < self._total():
+            parts.append(f"starting, {self._clock() - self._resumed_from[0]:.0f} s")
         (began, done), now = self._resumed_from, self._clock()
         if self._done() == self._total() and now > began:  # the last of several populations ended alone
             parts.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
@@ -148,9 +156,9 @@ class Display:
             parts += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
         return " | ".join(parts)
 
-    def scores(self) -> str:
-        """Scores of the variants of the population of the last callback, for the end of a line."""
-        agents = self._specs[self._shown].agents
+    def scores(self, name: str) -> str:
+        """Scores of the variants of a population, for the end of a line."""
+        agents = self._specs[name].agents
         several = agents["env"].n_unique() > 1
         rows = variant_scores(agents, self._records).to_dicts()
         names = [f"{row['env']} {label(row)}" if several else label(row) for row in rows]
@@ -159,7 +167,7 @@ class Display:
         )
 
     def render(self) -> RenderableType:
-        """The live display: a progress bar, the line, and a table of the variants."""
+        """The live display: a progress bar, the line of the least advanced population, and a table of the variants."""
         table = Table("environment", "algorithm", *RIGHT_COLUMNS, box=None, pad_edge=False)
         for column in table.columns[2:]:
             column.justify = "right"
@@ -177,7 +185,8 @@ class Display:
         hidden = len(rows) - VARIANTS_SHOWN
         bar = Table.grid(expand=True)  # a bar alone does not end its line
         bar.add_row(ProgressBar(total=self._total(), completed=self._done()))
-        return Group(bar, Text(printable(self.line())), table, Text(f"and {hidden} more" if hidden > 0 else ""))
+        line = Text(printable(self.line(self.least_advanced())))
+        return Group(bar, line, table, Text(f"and {hidden} more" if hidden > 0 else ""))
 
     def _total(self) -> int:
         return sum(spec.agent_steps for spec in self._specs.values())

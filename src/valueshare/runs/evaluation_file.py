@@ -17,7 +17,7 @@ from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_p
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.storage.remote import RunStorage
 from valueshare.runs.variants import label, variant_columns
-from valueshare.text import interval_text, pluralize
+from valueshare.text import format_number, interval_text, pluralize
 
 SCHEMA = pl.Schema(
     {
@@ -105,7 +105,7 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
     lines, fewest = [], FEW_SEEDS
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
         if row["ci95_low"] is None:
-            text = f"{row['mean']:,.1f} (no interval)"
+            text = f"{format_number(row['mean'])} (no interval)"
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
             fewest = min(fewest, row["agents"])

@@ -140,6 +140,7 @@ def override_preset(preset: Preset, settings: dict[str, Any]) -> Preset:
     """
     shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
+        SETTINGS["eval_interval"].check(shared["eval_interval"])  # or its error would name the other one
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     for given, other in (("eval_timesteps", "eval_episodes"), ("eval_episodes", "eval_timesteps")):
         if shared.get(given):

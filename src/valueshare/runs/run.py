@@ -26,7 +26,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import as_float, as_int
-from valueshare.text import LAST_SCORE, either, pluralize
+from valueshare.text import LAST_SCORE, either, exact, pluralize
 
 _log = logging.getLogger(__name__)
 
@@ -90,9 +90,10 @@ class Run:
         if env is None and len(envs) > 1:
             raise InvalidInput(f"scores of several environments do not compare: give env, {either(envs)}")
         candidates = _filter_or_refuse(candidates, "env", envs[0] if env is None else env)
-        k = self._actions(candidates["env"][0]) if is_n(k) else k
-        for column, value in _algorithm_and_k(candidates, algorithm, k).items():
-            candidates = candidates if value is None else _filter_or_refuse(candidates, column, value)
+        number = self._actions(candidates["env"][0]) if is_n(k) else k
+        for column, value in _algorithm_and_k(candidates, algorithm, number).items():
+            if value is not None:
+                candidates = _filter_or_refuse(candidates, column, value, from_n=column == "k" and is_n(k))
         records = without_diverged(self.records.join(candidates, on="agent", how="semi"))
         if records.is_empty():
             raise InvalidInput("every agent to choose from diverged: train with a smaller `step_size` or `k`")
@@ -166,11 +167,13 @@ class Run:
             yield storage.folder
 
 
-def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
-    """The agents whose `column` is `value`; refused if there are none."""
+def _filter_or_refuse(agents: pl.DataFrame, column: str, value: object, *, from_n: bool = False) -> pl.DataFrame:
+    """The agents whose `column` is `value`, perhaps given as "n"; refused if there are none."""
     values = agents[column].unique(maintain_order=True).to_list()
     if value not in values:
-        raise InvalidInput(f"`{column} = {value!r}`: write one of {', '.join(map(str, values))}")
+        shown, *known = (exact(each) if isinstance(each, float) else str(each) for each in (value, *values))
+        text = f"`k = 'n'`, the {shown} actions of {agents['env'][0]}" if from_n else f"`{column} = {shown}`"
+        raise InvalidInput(f"{text}: write one of {', '.join(known)}")
     return agents.filter(pl.col(column) == value)
 
 

@@ -4,7 +4,7 @@ import polars as pl
 
 from valueshare.algorithm_info import unread_settings
 from valueshare.population.settings import PER_AGENT
-from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
+from valueshare.text import FINAL_SCORE, LAST_SCORE, format_number, pluralize
 
 COMPARED = ("env", "algorithm", "k")
 
@@ -64,4 +64,4 @@ def variant_settings(row: dict[str, object]) -> list[str]:
 
 
 def shown_score(score: float | None) -> str:
-    return "-" if score is None else f"{score:.1f}"
+    return "-" if score is None else format_number(score)

@@ -12,7 +12,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, resolve_ks
 from valueshare.progress_bar import shown_progress
-from valueshare.setting import as_count
+from valueshare.setting import as_count, as_float
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Measurements, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
@@ -59,8 +59,9 @@ def sweep(
         raise InvalidInput(f"{mdp!r} is not a FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
     steps = as_count("steps", steps)
     given = [k] if isinstance(k, str) else np.atleast_1d(np.asarray(k, object)).tolist()
-    ks = [float(value) for value in resolve_ks(given, mdp.actions)]
-    step_sizes = [float(value) for value in np.atleast_1d(step_size)]
+    ks = [as_float("k", value) for value in resolve_ks(given, mdp.actions)]
+    step_sizes = [as_float("step_size", value) for value in np.atleast_1d(np.asarray(step_size, object)).tolist()]
+    epsilon, step_size_power = as_float("epsilon", epsilon), as_float("step_size_power", step_size_power)
     rows = len(ks) * len(step_sizes) * (1 if record_at is None else len(record_at))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(as_count("seeds", seeds)) if isinstance(seeds, int | np.integer) else list(seeds)

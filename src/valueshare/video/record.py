@@ -36,7 +36,7 @@ class Episode(NamedTuple):
 
     score: float
     steps: int
-    ending: str  # game over, time limit, or cut off: by the caller's episode_limit
+    ending: str  # terminated, time limit, or cut off: by the caller's episode_limit
 
 
 class Video(NamedTuple):

@@ -268,7 +268,8 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], str]:
             env.close()
             problem = NO_IMAGE
         except RAISED as error:  # pygame, Box2D or a display is missing, for example
-            problem = first_line(error)
+            takes_none = isinstance(error, TypeError) and "render_mode" in str(error)
+            problem = "its constructor takes no render_mode" if takes_none else first_line(error)
     return make_one(env_id, UNLIMITED), problem
 
 

@@ -89,7 +89,7 @@ def rollout(
             frame = env.step(action)
             score += frame.reward
             if frame.terminated:
-                ending = "game over"
+                ending = "terminated"
             elif frame.truncated or (step + 1 == limit and is_own):
                 ending = "time limit"
             elif step + 1 == limit:

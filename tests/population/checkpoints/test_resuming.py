@@ -20,7 +20,8 @@ from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, write_json
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
-from valueshare.population.checkpoints.files import is_whole
+from valueshare.population.checkpoints.files import is_whole, read_manifest
+from valueshare.population.checkpoints.fingerprint import OF_ENVIRONMENT, check_fingerprint
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
 from valueshare.population.state import state_dict
 from valueshare.population.train import PhaseReport, TrainingResult, train_population
@@ -248,6 +249,11 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         train_population(AGENTS, other, directory=tmp_path)
     with pytest.raises(InvalidInput, match="agents"):
         train_population(AGENTS[:2], FIVE_PHASES, directory=tmp_path)
+    stored = read_manifest(CheckpointPaths(tmp_path, "population-0").manifest(1)).fingerprint
+    with pytest.raises(InvalidInput, match="other shapes than in training: restore the code of the environment"):
+        check_fingerprint(stored, {**stored, "network": {"weight": [2, 1]}})
+    of_earlier_version = {name: stored[name] for name in stored if name not in OF_ENVIRONMENT}
+    check_fingerprint(of_earlier_version, stored)
 
 
 @pytest.mark.parametrize(("change", "version"), [(-1, "earlier"), (1, "newer")])

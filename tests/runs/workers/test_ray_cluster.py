@@ -91,7 +91,7 @@ def test_the_same_answer(
     assert (code, err) == (0, "")
     assert "room for 2 at once on 2 nodes, with 1 CPU each" in out
     for number in (1, 2):  # both are in one display, to their ends
-        assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
+        assert f"part {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert "took: " in out
     assert_same_end(tmp_path / "run", long_run)
 
@@ -267,7 +267,7 @@ def test_a_run_at_an_address(
     assert (process.returncode, err) == (0, "")
     assert "population-1: worker lost; resuming from its last checkpoint" in out
     for number in (1, 2):
-        assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
+        assert f"part {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert_same_end(there, long_run)
     assert valueshare.open_run(url).records.equals(valueshare.open_run(long_run).records)
     assert sorted(path.name for path in there.iterdir()) == [

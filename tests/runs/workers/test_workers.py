@@ -123,7 +123,7 @@ def test_the_same_answer(short_run: Path, tmp_path: Path, cli: Cli) -> None:
     assert "4 agents in 1 population, split over 2 workers, 120 steps each" in out
     assert "for 2 populations at once" in out
     for number in (1, 2):  # both are in one display, to their ends
-        assert f"population {number} of 2 | 2 agents at step 120 of 120" in out
+        assert f"part {number} of 2 | 2 agents at step 120 of 120" in out
     assert_same_agents(tmp_path / "run", short_run)
     for words in (SHORT, [*SHORT, *TWO]):  # however it was split, it is the same run
         code, _, err = cli(*words, "--out", tmp_path / "run")

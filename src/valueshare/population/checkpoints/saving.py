@@ -136,8 +136,7 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
     except DiskFull as error:
         remove_files(paths.checkpoints, lambda name: phase_of(name) == phase)
         safe = "all checkpoints are intact" if phase else "no checkpoint yet"
-        reason = f"{error.strerror}; {safe}: make room, then resume"
-        raise DiskFull(error.errno, reason) from error
+        raise DiskFull(error.errno, f"{error.strerror}; {safe}") from error
 
 
 def _unneeded(paths: CheckpointPaths, kept: list[Manifest]) -> Callable[[str], bool]:

@@ -102,7 +102,7 @@ def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
     chosen = find_tuned(data)
     warning = [] if chosen else verdict.few_seeds
     compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
-    lines = [*action_sets.verdict(data), *tuned_verdict(chosen), *compared, *warning]
+    lines = [*warning, *action_sets.verdict(data), *tuned_verdict(chosen), *compared]
     if (first := next((line for line in lines if "AUC" in line), None)) is not None:
         explained = re.sub(r"(mean )?((\S+-normalized )?)AUC", r"mean \2score over training (AUC)", first, count=1)
         lines[lines.index(first)] = explained

@@ -201,11 +201,11 @@ def interval_cell(interval: Interval | None, *, sign: bool = True, marked: bool 
     if interval is None:
         return Cell("–")
     direction = interval.sign_relative_to(0.0) if marked else 0
-    value, _, ends = format_interval(interval, sign=sign).partition(" ")
+    value, _, ends = with_minus(format_interval(interval, sign=sign)).partition(" ")
     name, text = f"number {CLASSES[direction]}".rstrip(), f"{MARKS[direction]} {value}".lstrip()
     return Cell(f'<span class="{name}">{text}</span><small>{ends}</small>', interval.value)
 
 
 def _number_cell(value: float | None, text: Callable[[float], str] = format_number, *, bold: bool = False) -> Cell:
-    markup = "–" if value is None else text(value)
+    markup = "–" if value is None else with_minus(text(value))
     return Cell(f"<b>{markup}</b>" if bold else markup, value)
