@@ -258,7 +258,7 @@ def test_k_outside_its_range_is_refused(f: Callable[[Any, Any], Any], bad: float
 @pytest.mark.parametrize("bad", [-0.1, 1.0, 1, 7.5, float("nan")])
 def test_fractions_outside_their_range_are_refused(bad: float) -> None:
     for fraction in (bad, [0.5, bad], np.array([bad])):
-        with pytest.raises(vs.InvalidInput, match=rf"^`fraction = {bad}.*`: .* lies in \[0, 1\)"):
+        with pytest.raises(vs.InvalidInput, match=rf"^`fraction = {bad:g}`: .* lies in \[0, 1\)"):
             vs.k_for_baseline_fraction(fraction)
 
 

@@ -281,7 +281,7 @@ def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "shape", "k", "message"),
     [
-        ("ib-dqn", NetworkShape((8,), 4, (16,)), -1.0, "k = -1.0"),
+        ("ib-dqn", NetworkShape((8,), 4, (16,)), -1.0, "k = -1"),
         ("dqn", NetworkShape((2, 3, 4, 5), 4, (16,)), 0.0, r"shape \[2, 3, 4, 5\]"),
         ("dqn", NetworkShape((8,), 4, ()), 0.0, r"hidden = \[\]"),
         ("dqn", NetworkShape((8,), 4, (16, 0)), 0.0, r"hidden = \[16, 0\]"),

@@ -49,8 +49,8 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     # Always exploring: every state and action is seen, and Q-learning is off-policy.
     own = AgentSettings(step_size=5e-3, discount=GAMMA, epsilon_end=1.0, beta=0.0, epsilon_steps=0)
     table = agent_table("tests/Chain-v0", algorithms, seeds=[0], k=[1.0, float(ACTIONS)], agent_settings=own)
-    # Quantiles converge later than means: largest errors of 0.037 at 600 steps, 0.020 at 1,500.
-    steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
+    # Quantiles converge later than means. Largest errors of seeds 0 to 3: 0.0007, of quantiles 0.015.
+    steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.003)
     settings = TrainingSettings(
         initialization="paper",
         loss="half-squared",
@@ -62,7 +62,8 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
         learning_starts=50,
         update_interval=1,
         target_update_interval=10,
-        optimizer_epsilon=1e-3,  # smaller ones let Adam leap once the gradients have vanished
+        step_size_schedule="linear",  # a constant one lets Adam leap once the gradients have vanished
+        optimizer_epsilon=1e-3,  # as smaller epsilons do
         quantiles=8,
         target_quantiles=8,
         acting_quantiles=16,

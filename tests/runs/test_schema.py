@@ -157,10 +157,10 @@ def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> 
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("k", -1.0, "k = -1.0"),
+        ("k", -1.0, "k = -1"),
         ("k", float("nan"), "k = nan"),
-        ("step_size", 0.0, "step_size = 0.0"),
-        ("discount", 2.0, "discount = 2.0"),
+        ("step_size", 0.0, "step_size = 0:"),
+        ("discount", 2.0, "discount = 2:"),
         ("algorithm", "ppo", "algorithm = 'ppo'"),
         ("env", "Pong", "no settings of Pong"),
         ("agent", 0, "names an agent twice"),

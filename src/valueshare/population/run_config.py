@@ -38,7 +38,7 @@ def check_agents_of_run(stored: TrainingConfig, agents: pl.DataFrame) -> None:
     if unknown := set(agents["env"].unique()) - stored.settings.keys():
         raise NotOneRun(f"there are no settings of {', '.join(sorted(unknown))}")
     if others := set(agents["algorithm"].unique()) - ALGORITHM_INFO.keys():
-        raise NotOneRun(f"unknown algorithm {min(others)!r}")
+        raise NotOneRun(f"algorithm = {min(others)!r} is unknown")
     if table_digest(agents) != stored.agents:
         raise NotOneRun("the table of agents has another checksum")
     if stored.chunks:

@@ -369,7 +369,7 @@ def test_run_folders_that_are_none(tmp_path: Path) -> None:
     assert refused(empty) == f"{empty / 'records'} holds no records: train first"
     damaged = run_folder(tmp_path / "damaged")
     (damaged / "records" / "population-0-000000.parquet").write_bytes(b"PAR1")
-    assert "population-0-000000.parquet is damaged: valueshare resume" in refused(damaged)
+    assert "population-0-000000.parquet is damaged, and no checkpoint is from before it" in refused(damaged)
     unknown = run_folder(tmp_path / "unknown")
     (unknown / "config.json").write_text('{"format": ')  # what is unfinished is known by it alone
     assert "config.json is damaged (it is not valid JSON" in refused(unknown)
