@@ -41,17 +41,17 @@ def size(agents: int, steps: int, populations: int = 1) -> RunSize:
 AUTO = Resources()
 LEFT_OUT: dict[str, Any] = {"device": "auto", "compiled": None}
 # Name: (what is given, the run, cores, CUDA) -> (device, workers, compiled). The arithmetic of compiling: on a CPU it
-# saves 0.063 ms per agent-step and takes 100 s per process; on CUDA 0.55 ms per step, 2.9 us per agent-step, and 60 s.
+# saves 0.037 ms per agent-step and takes 40 s per process; on CUDA 0.55 ms per step, 2.9 us per agent-step, and 60 s.
 CHOICES: dict[str, tuple[Resources, RunSize, int, bool, tuple[str, int, bool]]] = {
     "seconds": (AUTO, size(2, 60), 16, False, ("cpu", 1, False)),
     "just short": (AUTO, size(2, 49_999), 2, False, ("cpu", 1, False)),
     "just not short": (AUTO, size(2, 50_000), 2, False, ("cpu", 2, False)),
     "never more workers than agents": (AUTO, size(3, 50_000), 16, False, ("cpu", 3, False)),
     "one core": (AUTO, size(8, 50_000), 1, False, ("cpu", 1, False)),
-    "LunarLander, 16 agents: 202 s of 200 s": (AUTO, size(16, 200_000), 2, False, ("cpu", 2, True)),
-    "a little shorter: 198 s of 200 s": (AUTO, size(16, 196_000), 2, False, ("cpu", 2, False)),
-    "in one process: 198 s of 100 s": (Resources(workers=Choice(1)), size(16, 196_000), 2, False, ("cpu", 1, True)),
-    "but of three populations": (Resources(workers=Choice(1)), size(16, 196_000, 3), 2, False, ("cpu", 1, False)),
+    "LunarLander, 11 agents: 81 s of 80 s": (AUTO, size(11, 200_000), 2, False, ("cpu", 2, True)),
+    "a little shorter: 79.8 s of 80 s": (AUTO, size(11, 196_000), 2, False, ("cpu", 2, False)),
+    "in one process: 79.8 s of 40 s": (Resources(workers=Choice(1)), size(11, 196_000), 2, False, ("cpu", 1, True)),
+    "but of three populations": (Resources(workers=Choice(1)), size(11, 196_000, 3), 2, False, ("cpu", 1, False)),
     "CUDA: 115 s of 60 s": (AUTO, size(8, 200_000), 16, True, ("cuda", 1, True)),
     "CUDA: 57 s of 60 s": (AUTO, size(8, 100_000), 16, True, ("cuda", 1, False)),
     "CUDA, many agents: 84 s of 60 s": (AUTO, size(2_040, 13_000), 16, True, ("cuda", 1, True)),
@@ -77,7 +77,7 @@ def test_the_line() -> None:
     chosen = choose(AUTO, size(16, 200_000), cores=2, cuda=False)
     assert chosen.line == (
         "resources: cpu (no CUDA device), 2 worker processes (2 cores), "
-        "compiled (compile time about 100 s per process, expected to pay off over 3.2 million agent-steps)"
+        "compiled (compile time about 40 s per process, expected to pay off over 3.2 million agent-steps)"
     )
     assert choose(Resources(workers=Choice(1)), size(2, 60), cores=2, cuda=True).line == (
         "resources: cuda (found), 1 process (given), "
@@ -189,7 +189,7 @@ def test_a_compiled_run_is_resumed_where_there_is_a_compiler(monkeypatch: pytest
 def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--out", run)
-    compiled = "not compiled (compile time about 100 s, not expected to pay off over 120 agent-steps)"
+    compiled = "not compiled (compile time about 40 s, not expected to pay off over 120 agent-steps)"
     line = f"1 process (a short run), {compiled}"
     assert (code, line in out) == (0, True)
     config = json.loads((run / "config.json").read_text())
