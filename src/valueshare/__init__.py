@@ -87,7 +87,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'valueshare' has no attribute {name!r}")
     try:
-        return getattr(import_module(_LATE[name]), name)
+        value = globals()[name] = getattr(import_module(_LATE[name]), name)
+        return value
     except ModuleNotFoundError as missing:
         if name not in _TRAINING or (missing.name or "valueshare").startswith("valueshare"):
             raise

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
+from valueshare.files import FULL, DiskFull
 from valueshare.host_memory import is_out_of_memory
 
 END_SECONDS = 10.0  # to wait for processes that were killed
@@ -37,7 +38,7 @@ class ChildResult(NamedTuple):
         if self.code == REFUSED:
             raise InvalidInput(self.reason)
         if self.code == NOT_WRITTEN:
-            raise OSError(self.errno, self.reason)
+            raise (DiskFull if self.errno in FULL else OSError)(self.errno, self.reason)
 
 
 class Child:

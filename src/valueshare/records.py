@@ -92,9 +92,10 @@ def read_tables(
                 table = table.with_columns(seconds=of_step)
             tables.append(table)
         elif not _is_made_again(folder, path):
+            has_checkpoints = any((folder / CHECKPOINTS).glob("*/checkpoint-*.json"))
+            playable = "; its agents can still be played" if has_checkpoints else ""
             raise InvalidInput(
-                f"{path} is damaged, and no checkpoint is from before it: start the run again in a new folder; its "
-                "agents can still be played"
+                f"{path} is damaged, and no checkpoint is from before it: start the run again in a new folder{playable}"
             )
         elif not skip_damaged:
             raise InvalidInput(f"{path} is damaged: {resume_command(folder)} makes it again")

@@ -90,7 +90,7 @@ def plain_number(value: float, digits: int = 3) -> str:
 def format_number(value: float) -> str:
     """A score or another result: four digits at most; 0 has no sign."""
     size = abs(value)
-    return f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:z.3g}"
+    return f"{value:,.0f}" if size >= 999.95 else f"{value:.1f}" if size >= 9.995 else f"{value:z.3g}"
 
 
 def format_steps(value: float, _: object = None) -> str:

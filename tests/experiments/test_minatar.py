@@ -58,6 +58,7 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
     [
         ({"env": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
         ({"algorithm": ["sarsa"]}, "there is no algorithm 'sarsa': write one of dqn"),
+        ({"algorithm": ["ib-double-dqn"]}, "the study has no ib-double-dqn: write one of dqn"),
         ({"seeds": 1}, "an interval needs at least 2"),
         ({"first_seed": -1}, "first_seed = -1"),
         ({"first_seed": 2**63, "seeds": 2}, f"write at most {2**63 - 2}, with 2 seeds"),

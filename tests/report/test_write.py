@@ -96,8 +96,10 @@ def test_runs_far_below_a_folder_need_a_folder_for_their_report(
     assert not (far.parents[1] / "report").exists()
     main(["report", str(far.parents[1]), *quick, "--out", str(tmp_path / "report")])
     main(["report", str(far.parent), *quick])
-    shutil.move(far, far / ".." / "study" / "shard-1-of-1")
+    shard = far.parent / "study" / "shard-1-of-1"
+    shutil.move(far, shard)
     main(["report", str(far.parent), *quick])
+    main(["report", str(shard), *quick])  # a run folder too
 
 
 @pytest.mark.parametrize(

@@ -143,12 +143,23 @@ def test_the_last_frame_of_a_stopped_run_shows_its_checkpoint() -> None:
     shown.on_phase(ONE, 500, records_schema().to_frame())
     shown.on_step(ONE, 700)
     shown.end(ONE, finished=False)
-    assert "4 agents at step 500 of 1,000" in shown.line(ONE)
+    assert shown.line(ONE).endswith("4 agents at step 500 of 1,000")
     assert shown._done() == 2_000
     resumed = Display(PLAN, records_schema().to_frame(), Console(file=io.StringIO()), Clock(), saved={ONE: 500})
     resumed.on_step(ONE, 520)
     resumed.end(ONE, finished=False)
     assert "4 agents at step 500 of 1,000" in resumed.line(ONE)
+
+
+def test_only_a_run_without_a_callback_yet_is_starting() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=False)
+    clock.now = 7.0
+    assert shown.line(ONE).endswith("4 agents at step 0 of 1,000 | starting, 7 s")
+    shown.on_phase(ONE, 500, records_schema().to_frame())  # of a worker: its steps were not reported before
+    shown.end(ONE, finished=False)
+    assert file.getvalue().endswith("4 agents at step 500 of 1,000\n")
+    assert shown.line(TWO).endswith("2 agents at step 0 of 1,000")
 
 
 def test_scores_of_a_population_of_several_environments_name_them() -> None:

@@ -207,7 +207,7 @@ def _interval(names: tuple[str, ...], value: float, drawn: Floats, *, crossed: b
     The means S_A and S_B of the halves, of J settings each, choose c_A and c_B; the value is (S_B(c_A) + S_A(c_B)) / 2.
     Cov(S_B(c_A), S_A(c_B)) is the sum of M_ij M_ji, M_ij = E[S(i) 1{c = j}]. For J equal settings of independent normal
     S with variance 1 and m = E[max S], M_ii = m / J and M_ij = -m / (J (J - 1)). So it is m² / (J - 1) <= 0.36 (J = 3).
-    Given the choices it is no larger if settings differ, and smaller if they share random numbers.
+    Given the choices it is no larger if their means differ, and smaller if they share random numbers.
     """
     interval = [float(bound) for bound in bounds(drawn.copy())]  # it reorders them
     if crossed:

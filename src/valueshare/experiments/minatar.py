@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.algorithm_info import algorithm_name
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name
 from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
@@ -90,7 +90,9 @@ def minatar_study(
     known = dict.fromkeys(agent.algorithm for agent in AGENTS)
     chosen_algorithms = list(map(algorithm_name, algorithm)) or list(known)
     for name in chosen_algorithms:
-        check_known("algorithm", name, known)
+        check_known("algorithm", name, ALGORITHM_INFO)
+        if name not in known:
+            raise InvalidInput(f"the study has no {name}: write one of {', '.join(known)}")
     names = env or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = seed_list(chosen.seeds, first_seed)

@@ -13,7 +13,7 @@ import polars as pl
 
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.tidy import CI95
-from valueshare.analysis.tuned import tuned_increase
+from valueshare.analysis.tuned import INCREASE_RESAMPLES, tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.tabular_designs import GRIDWORLD, TabularStudy, several_action_sets
 from valueshare.progress_bar import shown_progress
@@ -217,6 +217,7 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
     )
     for name in norms:
         bounds = {end: f"{name}_{end}" for end in CI95}
-        intervals = mean_intervals(runs, by, name).rename(bounds).select(*by, *bounds.values())
-        means = means.join(intervals, on=by, how="left", maintain_order="left")
+        intervals = mean_intervals(runs, by, name, resamples=INCREASE_RESAMPLES)
+        named = intervals.rename(bounds).select(*by, *bounds.values())
+        means = means.join(named, on=by, how="left", maintain_order="left")
     return means

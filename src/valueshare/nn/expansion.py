@@ -43,18 +43,18 @@ class MeanExpansion(nn.Module):
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         if not torch.jit.is_scripting():  # type: ignore[attr-defined]
-            self._check_size(z)
+            self._check_input(z)
         # `expansion.scale_mean`, in what TorchScript knows.
         mean = z.mean(dim=-1, keepdim=True)
         return per_agent(self.scale, z).to(z.dtype) * mean + (z - mean)
 
     @torch.jit.unused
-    def _check_size(self, z: torch.Tensor) -> None:
+    def _check_input(self, z: torch.Tensor) -> None:
         if isinstance(z, torch.fx.Proxy) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return  # a traced shape is not a number, and comparing it would warn
-        kind = z.dtype if isinstance(z, torch.Tensor) else type(z).__name__
         if not isinstance(z, torch.Tensor) or not z.is_floating_point():
-            raise InvalidInput(f"the input of the layer is of {kind}: give a torch.Tensor of floats")
+            kind = f"a tensor of {z.dtype}" if isinstance(z, torch.Tensor) else type(z).__name__
+            raise InvalidInput(f"the input of the layer is {kind}: give a tensor of floats")
         if self.n and z.shape[-1:] != (self.n,):
             raise InvalidInput(
                 f"the layer is made for n = {self.n} actions, and its input has shape {list(z.shape)}: give the size "

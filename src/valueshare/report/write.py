@@ -148,7 +148,7 @@ def _refuse_far_results(paths: Sequence[Path]) -> None:
     sources = find_sources(paths[0])
     runs = [source if source.is_dir() else source.parent for source in sources]
     unsharded = [run.parent if run.name.startswith("shard-") else run for run in runs]
-    if not any(paths[0] in (run, run.parent) for run in unsharded):
+    if paths[0] not in runs and not any(paths[0] in (run, run.parent) for run in unsharded):
         count = pluralize(len(sources), "result")
         raise InvalidInput(
             f"{paths[0]} is neither a run nor a folder of runs, and has {count} further below: write the folder of the "

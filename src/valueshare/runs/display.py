@@ -48,6 +48,7 @@ class Display:
         self._saved = {**dict.fromkeys(self._specs, 0), **saved}
         self._steps = dict(self._saved)  # steps of each agent, by population
         self._resumed_from = clock(), self._done()  # for the rate of the whole run
+        self._is_starting = True  # until the first callback
         # Time and step of the first callback of each running population.
         self._began: dict[str, tuple[float, int]] = {}
         self._compiling = set(self._specs) if plan.compiled else set()
@@ -65,6 +66,7 @@ class Display:
     def end(self, name: str, *, finished: bool) -> None:
         """A population has ended; if it did not finish, its steps since the last checkpoint count as not done."""
         self._steps[name] = self._specs[name].settings.steps if finished else self._saved[name]
+        self._is_starting = False
         self._began.pop(name, None)
         self._compiling.discard(name)
 
@@ -74,6 +76,7 @@ class Display:
         return not self._began or self._clock() - self._refreshed >= wait
 
     def on_step(self, name: str, step: int) -> None:
+        self._is_starting = False
         now, is_first = self._clock(), name not in self._began
         self._note_compiled(name, step)
         if not is_first and not self.is_due():
@@ -86,6 +89,7 @@ class Display:
         self._refreshed = now
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
+        self._is_starting = False
         self._note_compiled(name, step)
         # The next phase may have begun before the checkpoint of this one was written.
         self._steps[name], self._refreshed = max(step, self._steps[name]), self._clock()
@@ -147,7 +151,7 @@ class Display:
             parts.append(f"run {share:.1f} % done")
         if name in self._compiling:
             parts.append(COMPILING)
-        elif not self._began and self._done() < self._total():
+        elif self._is_starting:
             parts.append(f"starting, {self._clock() - self._resumed_from[0]:.0f} s")
         (began, done), now = self._resumed_from, self._clock()
         if self._done() == self._total() and now > began:  # the last of several populations ended alone

@@ -14,6 +14,7 @@ import torch
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
+from valueshare.population.agents import as_list
 from valueshare.population.devices import checked_device, training_on
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import check_episode_options, most_steps, play_seeds
@@ -193,8 +194,7 @@ def _play_population(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    given = agents if isinstance(agents, Iterable) and not isinstance(agents, str) else [agents]
-    wanted = {as_int("agent", agent) for agent in given}
+    wanted = {as_int("agent", agent) for agent in as_list(agents)}
     if unknown := sorted(wanted - set(plan.agents["agent"])):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:

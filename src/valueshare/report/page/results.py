@@ -125,7 +125,7 @@ def headline(verdict: Verdict) -> Comparison | None:
 
 
 def headline_variants(data: ReportData, verdict: Verdict) -> list[Variant]:
-    """The algorithm of the first sentence and what it is compared with: their curves are shown first."""
+    """The best of two swept settings or the headline's algorithm, and what it is compared with: the first curves."""
     if not verdict.requested and (tuned := tuned_variants(data)):
         return tuned
     first = headline(verdict)
