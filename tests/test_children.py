@@ -11,7 +11,7 @@ from valueshare.files import DiskFull
 
 def test_errors_of_a_child_are_those_of_its_parent() -> None:
     ChildResult(0, "").raise_if_fixable()
-    with pytest.raises(InvalidInput, match="^too many$"):
+    with pytest.raises(InvalidInput, match=r"^too many$"):
         ChildResult(REFUSED, "too many").raise_if_fixable()
     with pytest.raises(DiskFull, match="no room"):
         ChildResult(NOT_WRITTEN, "no room", errno.ENOSPC).raise_if_fixable()
