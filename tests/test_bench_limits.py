@@ -50,7 +50,7 @@ def test_each_part_has_its_share_of_the_limit() -> None:
 
 
 def test_json_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {"import numpy": [0.1, 0.3, 0.2], "import valueshare": [0.25]}
+    times = {"import numpy": [0.1, 0.3, 0.2], "import valueshare.expansion": [0.25]}
     monkeypatch.setattr(import_time, "seconds", times.__getitem__)
     import_time.run(as_json=True)
     told = json.loads(capsys.readouterr().out)
@@ -62,7 +62,7 @@ def test_json_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     import_time.run()
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["part", "time", "imports/s", "of", "limit", "limit;", "notes"]
-    assert lines[3].split()[:6] == ["import", "valueshare", "250", "ms", "4", "0.80"]
+    assert lines[3].split()[:6] == ["import", "valueshare.expansion", "250", "ms", "4", "0.80"]
 
 
 @pytest.mark.parametrize(

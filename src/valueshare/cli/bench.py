@@ -33,7 +33,7 @@ def bench_layer(*, as_json: Json = False) -> None:
 
 
 def bench_import(*, as_json: Json = False) -> None:
-    """Time that `import valueshare` takes."""
+    """Time that `import valueshare` takes, with its mathematics, which load NumPy."""
     from valueshare.benchmarks import import_time
 
     import_time.run(as_json)
