@@ -236,14 +236,20 @@ def test_a_driver_that_lost_its_lease_ends(
 ) -> None:
     url = f"local://{tmp_path}/there"
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
-    push = RunStorage.push_population
+    push, renew, renewed = RunStorage.push_population, leases.Lease.renew, set[leases.Lease]()
+
+    def observed(self: leases.Lease) -> None:
+        renew(self)
+        renewed.add(self)
 
     def pushed(self: RunStorage, name: str) -> None:
         push(self, name)
-        other = leases.Lease(self.store)
-        other.write()
-        time.sleep(0.5)
+        other, deadline = leases.Lease(self.store), time.monotonic() + 20
+        while not any(lease.lost for lease in renewed) and time.monotonic() < deadline:
+            other.write()  # again, as a renewal that has just read its own lease writes over it
+            time.sleep(0.05)
 
+    monkeypatch.setattr(leases.Lease, "renew", observed)
     monkeypatch.setattr(RunStorage, "push_population", pushed)
     code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (2, 1)
