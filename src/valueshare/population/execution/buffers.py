@@ -1,6 +1,7 @@
 """Staging buffers: tensors on the device, each with a copy on the host."""
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -116,7 +117,9 @@ class StagingBuffer:
                 if time.perf_counter() > until:
                     torch.cuda.current_stream().synchronize()  # raises the error of the device
                     break
-                time.sleep(0)  # other threads may want the interpreter
+                # Other threads may want the interpreter. `time.sleep(0)` takes 55 µs on Linux: since Python 3.11 it
+                # waits for a timer.
+                os.sched_yield()
         return self.array
 
 
