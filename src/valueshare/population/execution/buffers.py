@@ -19,6 +19,7 @@ from valueshare.population.state import Population, torch_dtype
 from valueshare.population.store import StepTensors
 
 SPIN_SECONDS = 0.05  # that the host polls its own memory before it asks the device
+MAPPED_BYTES = 4_096  # of a step, up to which kernels copy it: a copy engine takes longer to start
 
 ShapeAndType = tuple[tuple[int, ...], torch.dtype]
 
@@ -173,16 +174,23 @@ class StepBuffers(NamedTuple):
 
 
 def make_step_buffers(population: Population, shared: SharedArrays | None = None) -> StepBuffers:
-    """Buffers of one step; with `shared`, their host sides are memory that another process uses too."""
+    """Buffers of one step; with `shared`, their host sides are memory that another process uses too.
+
+    That memory is mapped on CUDA, and so is that of a small step.
+    """
     p, env, device = population.size, population.env, population.device
     fields = step_fields(env, p)
     host = mapped = action_host = action_mapped = None
+    *_, actions = aligned_slices([*(field.nbytes for field in fields), p * torch.int64.itemsize])
     if shared is not None:
-        host = torch.from_numpy(shared.bytes)
-        action_host = torch.from_numpy(shared.arrays["action"])
+        host, actions = torch.from_numpy(shared.bytes), shared.slices["action"]
+    elif device.type == "cuda" and actions.stop <= MAPPED_BYTES:
+        host = torch.zeros(actions.stop, dtype=torch.uint8, pin_memory=True)
+    if host is not None:
+        action_host = host[actions].view(torch.int64)
         if device.type == "cuda":
-            mapped = device_view(shared.bytes)
-            action_mapped = mapped[shared.slices["action"]].view(torch.int64)
+            mapped = device_view(host.numpy())
+            action_mapped = mapped[actions].view(torch.int64)
     whole, parts = packed([(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, mapped)
     obs = parts[0].tensor
     if env.stack:
