@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from valueshare.envs.base import StepResult
 from valueshare.envs.processes.memory import SharedArrays
 from valueshare.envs.step_arrays import StepArrays, aligned_slices, step_fields
 from valueshare.population.execution.cuda_driver import device_view
@@ -154,11 +153,6 @@ class StepBuffers(NamedTuple):
     action: StagingBuffer  # of the next step, or of the one under way
     obs: Tensor  # [P, ...]  what the network sees: `observation` itself, or stacks [P, S, ...]
     arrays: StepArrays  # the host sides of the five
-
-    def fill(self, result: StepResult) -> None:
-        """Write a result of the environments into the host sides; `result.upload` comes later."""
-        self.result.wait()
-        self.arrays.fill(result)
 
     def store_last_actions(self) -> None:
         """The actions chosen last are those of the step to store."""
