@@ -128,15 +128,16 @@ class EnvPoolEnvironments(Environments):
         if self.spec.episode_limit is not None:
             # An environment that is not stepped was reset if it ended, so it is below its limit.
             truncated = truncated | (self._elapsed >= self.spec.episode_limit)
-        ended = np.flatnonzero(terminated | truncated).astype(np.int32)
-        next_observation = final
-        if ended.size:
+        next_observation, over = final, terminated | truncated
+        if np.count_nonzero(over):
+            ended = np.flatnonzero(over).astype(np.int32)
+            truncated = truncated & ~terminated
             next_observation = final.copy()
             next_observation[ended] = encode(self.spec, self._pool.reset(ended)[0])
             self._elapsed[ended] = 0
         self._observation = next_observation
         reward = reward.astype(np.float32, copy=False)
-        return StepResult(next_observation, reward, terminated, truncated & ~terminated, final)
+        return StepResult(next_observation, reward, terminated, truncated, final)
 
     def close(self) -> None:
         if self._pool is None:

@@ -131,11 +131,11 @@ class CheckedEnvironment:
             if (returned := _wrong_step_tuple(error)) is None:
                 raise
             raise self._invalid_return(f"{returned} in its step: return {STEP_VALUES}") from None
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if not _is_flag(value):
-                raise self._invalid_return(
-                    f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}"
-                )
+        if not (_is_flag(terminated) and _is_flag(truncated)):
+            name, value = ("truncated", truncated) if _is_flag(terminated) else ("terminated", terminated)
+            raise self._invalid_return(
+                f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}"
+            )
         return obs, reward, bool(terminated), bool(truncated)
 
     def _check_observation(self, observation: Any, doing: str) -> NDArray[Any]:
@@ -197,8 +197,9 @@ class GymnasiumEnvironments(Environments):
         truncated = np.zeros(self.count, np.bool_)
         ended = []  # rows
         for row in rows:
-            final[row], reward[row], terminated[row], truncated[row] = self._envs[row].step(actions[row])
-            if terminated[row] or truncated[row]:
+            final[row], reward[row], is_terminated, is_truncated = self._envs[row].step(actions[row])
+            if is_terminated or is_truncated:
+                terminated[row], truncated[row] = is_terminated, is_truncated
                 ended.append(row)
         check_finite(self.spec.name, final, "step")
         observation = final
@@ -221,7 +222,8 @@ class GymnasiumEnvironments(Environments):
 
 def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
     """Refuse observations [E, ...] that are not all finite: agents would be frozen for them."""
-    if observation.dtype.kind == "f" and not np.isfinite(observation).all():
+    # Counted: `all` takes three times as long for a few numbers.
+    if observation.dtype.kind == "f" and np.count_nonzero(np.isfinite(observation)) < observation.size:
         row = next(row for row in observation if not np.isfinite(row).all())
         raise EnvironmentFailed(
             f"the environment {name} gave observation {_shown(row.tolist())} in its {doing}: it must be finite"

@@ -35,12 +35,12 @@ class StepArrays(NamedTuple):
 
     def fill(self, result: StepResult) -> None:
         """Copy a result of the environments into the arrays."""
-        np.logical_or(result.terminated, result.truncated, out=self.ended)
-        np.copyto(self.observation, result.observation)
+        self.ended[...] = result.terminated | result.truncated
+        self.observation[...] = result.observation
         if np.count_nonzero(self.ended):  # the other rows are not read
             self.final_observation[self.ended] = result.final_observation[self.ended]
-        np.copyto(self.reward, result.reward)
-        np.copyto(self.terminated, result.terminated)
+        self.reward[...] = result.reward
+        self.terminated[...] = result.terminated
 
 
 def step_fields(spec: EnvironmentSpec, count: int) -> list[Field]:

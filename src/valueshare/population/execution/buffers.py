@@ -1,6 +1,7 @@
 """Staging buffers: tensors on the device, each with a copy on the host."""
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from valueshare.envs.base import StepResult
 from valueshare.envs.processes.memory import SharedArrays
 from valueshare.envs.step_arrays import StepArrays, aligned_slices, step_fields
 from valueshare.population.execution.cuda_driver import device_view
@@ -18,6 +18,7 @@ from valueshare.population.state import Population, torch_dtype
 from valueshare.population.store import StepTensors
 
 SPIN_SECONDS = 0.05  # that the host polls its own memory before it asks the device
+MAPPED_BYTES = 4_096  # of a step, up to which kernels copy it: a copy engine takes longer to start
 
 ShapeAndType = tuple[tuple[int, ...], torch.dtype]
 
@@ -116,7 +117,9 @@ class StagingBuffer:
                 if time.perf_counter() > until:
                     torch.cuda.current_stream().synchronize()  # raises the error of the device
                     break
-                time.sleep(0)  # other threads may want the interpreter
+                # Other threads may want the interpreter. `time.sleep(0)` takes 55 µs on Linux: since Python 3.11 it
+                # waits for a timer.
+                os.sched_yield()
         return self.array
 
 
@@ -151,11 +154,6 @@ class StepBuffers(NamedTuple):
     obs: Tensor  # [P, ...]  what the network sees: `observation` itself, or stacks [P, S, ...]
     arrays: StepArrays  # the host sides of the five
 
-    def fill(self, result: StepResult) -> None:
-        """Write a result of the environments into the host sides; `result.upload` comes later."""
-        self.result.wait()
-        self.arrays.fill(result)
-
     def store_last_actions(self) -> None:
         """The actions chosen last are those of the step to store."""
         self.stored_action.tensor.copy_(self.action.tensor)
@@ -170,16 +168,23 @@ class StepBuffers(NamedTuple):
 
 
 def make_step_buffers(population: Population, shared: SharedArrays | None = None) -> StepBuffers:
-    """Buffers of one step; with `shared`, their host sides are memory that another process uses too."""
+    """Buffers of one step; with `shared`, their host sides are memory that another process uses too.
+
+    That memory is mapped on CUDA, and so is that of a small step.
+    """
     p, env, device = population.size, population.env, population.device
     fields = step_fields(env, p)
     host = mapped = action_host = action_mapped = None
+    *_, actions = aligned_slices([*(field.nbytes for field in fields), p * torch.int64.itemsize])
     if shared is not None:
-        host = torch.from_numpy(shared.bytes)
-        action_host = torch.from_numpy(shared.arrays["action"])
+        host, actions = torch.from_numpy(shared.bytes), shared.slices["action"]
+    elif device.type == "cuda" and actions.stop <= MAPPED_BYTES:
+        host = torch.zeros(actions.stop, dtype=torch.uint8, pin_memory=True)
+    if host is not None:
+        action_host = host[actions].view(torch.int64)
         if device.type == "cuda":
-            mapped = device_view(shared.bytes)
-            action_mapped = mapped[shared.slices["action"]].view(torch.int64)
+            mapped = device_view(host.numpy())
+            action_mapped = mapped[actions].view(torch.int64)
     whole, parts = packed([(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, mapped)
     obs = parts[0].tensor
     if env.stack:

@@ -239,7 +239,7 @@ def store_last_step(group: Group) -> None:
 def choose_actions(group: Group, *, stores: bool) -> None:
     """Upload the last result, act, and have the actions copied to the host; with `stores`, store the step before."""
     buffers = group.buffers
-    np.copyto(buffers.stored_action.array, buffers.action.array)  # those of the step to store
+    buffers.stored_action.array[...] = buffers.action.array  # those of the step to store
     buffers.action.clear()
     if stores:
         group.act_and_store()

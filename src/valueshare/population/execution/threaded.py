@@ -116,7 +116,7 @@ def run_threaded(
                 barrier.arrive(t)
             with stepping:
                 result = group.environments.receive()
-            group.buffers.fill(result)
+            group.buffers.arrays.fill(result)  # the device chose the actions after it had read the result before
             if due:
                 barrier.wait(t)
             with computing:
