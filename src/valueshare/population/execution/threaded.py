@@ -84,15 +84,15 @@ def run_threaded(
 ) -> None:
     """The steps of all groups, after `streams.begin`; this thread alone calls `on_step`."""
     population, learner, groups = grouped.population, grouped.learner, grouped.groups
-    settings, on_cpu = population.settings, population.device.type == "cpu"
+    settings, on_cpu, alone = population.settings, population.device.type == "cpu", len(groups) == 1
     # Sampling on the host is slow, so it runs while the environments step.
     samples_after_send = learner.sample_on_host is not None and population.device.type == "cuda"
     # Work that only one group may do at a time. On a CPU all groups compute with one module, which holds one group's
     # weights at a time. Third-party Python code may not be thread-safe.
     unlocked: AbstractContextManager[object] = nullcontext()
-    computing = threading.Lock() if len(groups) > 1 and on_cpu else unlocked
+    computing = unlocked if alone or not on_cpu else threading.Lock()
     third_party = BACKENDS[population.env.backend].is_third_party
-    stepping = threading.Lock() if len(groups) > 1 and third_party else unlocked
+    stepping = unlocked if alone or not third_party else threading.Lock()
 
     def update(t: int) -> None:
         with streams.joint():
@@ -111,7 +111,7 @@ def run_threaded(
             barrier.check()
             if due and not samples_after_send:
                 barrier.arrive(t)
-            group.environments.send(group.buffers.action.wait_filled())
+            group.environments.send(group.buffers.action.wait_filled(alone=alone))
             if due and samples_after_send:
                 barrier.arrive(t)
             with stepping:
