@@ -70,6 +70,16 @@ def test_late_evaluations_draw_numbers_of_their_own() -> None:
     assert len({float(one.score[0]) for one in found}) == 3
 
 
+def test_without_exploration_actions_are_those_of_an_epsilon_that_is_never_drawn() -> None:
+    """Without it no random numbers are drawn; with 1e-9 they are, and none of these few is below it."""
+    found = [
+        scores("CartPole-v1", dataclasses.replace(SETTINGS, eval_episodes=4, eval_epsilon=epsilon), [0, 1])
+        for epsilon in (0.0, 1e-9)
+    ]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_the_tally_is_the_definition_of_overestimation() -> None:
     # Two agents with two copies each; episodes of different lengths, terminated and truncated.
     generator = np.random.default_rng(0)

@@ -96,9 +96,12 @@ def make_eval_policy(
 
     def choose(obs: Tensor, action: Tensor, value: Tensor) -> None:
         q = action_values(obs)
-        uniforms = uniform(keys.evaluation, counter, count)
-        random_actions = integers(keys.evaluation_action, counter, count, population.env.actions)
-        action.copy_(epsilon_greedy(q, settings.eval_epsilon, uniforms, random_actions))
+        if settings.eval_epsilon == 0:  # no random number is drawn for nothing: they cost as much as the network
+            action.copy_(q.argmax(-1))
+        else:
+            uniforms = uniform(keys.evaluation, counter, count)
+            random_actions = integers(keys.evaluation_action, counter, count, population.env.actions)
+            action.copy_(epsilon_greedy(q, settings.eval_epsilon, uniforms, random_actions))
         value.copy_(select_action_values(q, action))
         counter.add_(1)
 
