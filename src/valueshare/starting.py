@@ -265,8 +265,6 @@ def _launch(
     if storage.url is None:
         begin()
         return launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
-    if storage.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// exists only in this process: leave out `workers`")
     with leased(storage.store, lambda line: print_lines(execution.console, line)) as lease:
         storage.store.delete_partial_files()
         begin()
