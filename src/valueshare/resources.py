@@ -108,7 +108,7 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
     return Resources(device, workers, compiled)
 
 
-class LaunchPlan(NamedTuple):
+class PreparedPlan(NamedTuple):
     """A plan with its resources chosen and its populations split, and the launcher that runs it."""
 
     plan: Plan
@@ -123,7 +123,7 @@ def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher 
     return nullcontext() if options.launcher == "local" else connected(options)
 
 
-def prepare_launch(
+def prepare_plan(
     plan: Plan,
     execution: ExecutionOptions,
     cluster: RayLauncher | None,
@@ -132,7 +132,7 @@ def prepare_launch(
     resuming: bool = False,
     stored_workers: int = 0,
     try_compile: bool = True,
-) -> LaunchPlan:
+) -> PreparedPlan:
     """Choose the resources of a plan and split its populations for them; with `resuming` they stay as they are.
 
     `stored_workers` are those that it had, if they are known (0: not), and fewer where they do not fit into memory.
@@ -186,7 +186,7 @@ def prepare_launch(
     # On a cluster, Ray's slots decide.
     environments = [] if cluster is not None else _environment_words(split, execution, chosen.workers.value)
     line = ", ".join([chosen.line, *environments])
-    return LaunchPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
+    return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, is_in_memory: bool, stored: int) -> Choice:
