@@ -167,16 +167,16 @@ def test_no_module_needs_itself_by_a_detour() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from valueshare.runs.launch import launch",
-        "from valueshare.runs import launch",
-        "def late():\n    from valueshare.runs.launch import launch",
-        "if TYPE_CHECKING:\n    from valueshare.runs.launch import launch",
+        "from valueshare.runs.run_plan import run_plan",
+        "from valueshare.runs import run_plan",
+        "def late():\n    from valueshare.runs.run_plan import run_plan",
+        "if TYPE_CHECKING:\n    from valueshare.runs.run_plan import run_plan",
     ],
 )
 def test_a_detour_is_found(text: str) -> None:
-    """launch.py is written against the contract: the contract must not be against launch.py."""
+    """run_plan.py is written against the contract: the contract must not be against run_plan.py."""
     more = imports(PACKAGE / "runs" / "launchers.py", text)
-    circle = ["valueshare.runs.launch", "valueshare.runs.launchers"]
+    circle = ["valueshare.runs.launchers", "valueshare.runs.run_plan"]
     assert sorted(set(detour([*inner(), *more]))) == circle
 
 
@@ -185,7 +185,7 @@ def test_launching_and_launchers_meet_at_their_contract_alone() -> None:
     for each in inner():
         if room_of(each.path) == "runs":
             is_worker = each.path.parent.name == "workers"
-            not_for_it = "valueshare.runs.launch" if is_worker else "valueshare.runs.workers"
+            not_for_it = "valueshare.runs.run_plan" if is_worker else "valueshare.runs.workers"
             assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 

@@ -81,12 +81,6 @@ def has_small_address_space() -> bool:
     return limit is not None and limit < MIN_ADDRESSES
 
 
-def is_address_limited() -> bool:
-    """Whether a limit of the address space is the narrowest one."""
-    left = _left_of_addresses()
-    return left is not None and left == free_bytes()
-
-
 def format_bytes(count: int) -> str:
     """Bytes as text: 1.5 GB."""
     for unit in ("TB", "GB", "MB"):
@@ -99,10 +93,7 @@ def check_free_memory(what: str, needed: int, advice: str) -> None:
     """Refuse, in one line, what needs more memory than is free."""
     free = free_bytes()
     if free is not None and needed > free:
-        limit = ", or raise the limit of the address space (ulimit -v)" if is_address_limited() else ""
-        raise InvalidInput(
-            f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}{limit}"
-        )
+        raise InvalidInput(f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}")
 
 
 def byte_count(name: str, size: int | str) -> int:

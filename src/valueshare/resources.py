@@ -18,7 +18,6 @@ from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.devices import checked_device
 from valueshare.population.engine import asynchronous_groups, prefers_processes
-from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.launchers import ExecutionOptions, Launcher
@@ -109,7 +108,7 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
     return Resources(device, workers, compiled)
 
 
-class LaunchPlan(NamedTuple):
+class PreparedPlan(NamedTuple):
     """A plan with its resources chosen and its populations split, and the launcher that runs it."""
 
     plan: Plan
@@ -124,7 +123,7 @@ def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher 
     return nullcontext() if options.launcher == "local" else connected(options)
 
 
-def prepare_launch(
+def prepare_plan(
     plan: Plan,
     execution: ExecutionOptions,
     cluster: RayLauncher | None,
@@ -133,7 +132,7 @@ def prepare_launch(
     resuming: bool = False,
     stored_workers: int = 0,
     try_compile: bool = True,
-) -> LaunchPlan:
+) -> PreparedPlan:
     """Choose the resources of a plan and split its populations for them; with `resuming` they stay as they are.
 
     `stored_workers` are those that it had, if they are known (0: not), and fewer where they do not fit into memory.
@@ -143,6 +142,7 @@ def prepare_launch(
         checked_device(plan.device)
     origin, specs = "as stored" if resuming else "given", plan.populations.values()
     automatic = not execution.launcher.workers
+    is_in_memory = isinstance(location, Url) and location.scheme == "memory"
     requested = Resources(
         Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin)
     )
@@ -158,7 +158,9 @@ def prepare_launch(
         if plan.compiled is None:  # every population would compile, on nodes that are not known here
             requested = requested._replace(compiled=Choice(False, "on Ray only with --compile"))
     elif automatic:
-        requested = requested._replace(workers=_required_workers(plan, execution, location, stored_workers))
+        requested = requested._replace(workers=_required_workers(plan, execution, is_in_memory, stored_workers))
+    elif is_in_memory and requested.workers.value > 1:
+        raise InvalidInput("memory:// exists only in this process: leave out `workers`")
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
         chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
@@ -184,33 +186,30 @@ def prepare_launch(
     # On a cluster, Ray's slots decide.
     environments = [] if cluster is not None else _environment_words(split, execution, chosen.workers.value)
     line = ", ".join([chosen.line, *environments])
-    return LaunchPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
+    return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
 
 
-def _required_workers(plan: Plan, execution: ExecutionOptions, location: Location | None, stored: int) -> Choice:
+def _required_workers(plan: Plan, execution: ExecutionOptions, is_in_memory: bool, stored: int) -> Choice:
     """The number of worker processes if it does not depend on the run's size; 0: it does."""
     if plan.network is not None:
         return Choice(1, "a custom network")
     if execution.callbacks:
         return Choice(1, "callbacks")
-    if isinstance(location, Url) and location.scheme == "memory":
+    if is_in_memory:
         return Choice(1, "memory:// is per process")
     return Choice(stored, "as stored")
 
 
 def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) -> list[str]:
     """The threads that step environments, and the groups of agents, with reasons; only where there are any."""
-    specs, cores = plan.populations.values(), available_cores()
+    specs = plan.populations.values()
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
     texts = []
-    if threaded := [spec for spec in specs if BACKENDS[spec.backend].is_threaded]:
+    if any(BACKENDS[spec.backend].is_threaded for spec in specs):
         per_process = " per process" if workers > 1 else ""
-        most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
-        count, reason = threads, "given" if execution.threads else pluralize(cores, "core")
-        if execution.threads and threads > most:
-            count, reason = most, f"{threads} given, one per environment at most"
-        texts.append(f"up to {pluralize(count, 'environment thread')}{per_process} ({reason})")
+        reason = "given" if execution.threads else pluralize(available_cores(), "core")
+        texts.append(f"up to {pluralize(threads, 'environment thread')}{per_process} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)

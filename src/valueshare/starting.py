@@ -9,12 +9,11 @@ from valueshare.envs import announce_imports
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.devices import checked_device
 from valueshare.population.memory import DoesNotFit
-from valueshare.resources import LaunchPlan, cluster_for, prepare_launch
+from valueshare.resources import PreparedPlan, cluster_for, prepare_plan
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import print_lines
-from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.locks import lock_run
@@ -24,6 +23,7 @@ from valueshare.runs.plan_text import plan_listing, plan_summary, schedule_notes
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
+from valueshare.runs.run_plan import run_plan
 from valueshare.runs.storage.copies import open_storage, refuse_new_run, refuse_other_files
 from valueshare.runs.storage.leases import leased, remove_abandoned
 from valueshare.runs.storage.locations import Location
@@ -68,12 +68,12 @@ def start(
         run_folder.refuse_existing_run(storage.folder, plan, copied=storage.is_remote)
         execution.poll_stop()
         with (
-            _choose_resources(plan, storage, execution, resuming=False, about=about) as launch_plan,
+            _choose_resources(plan, storage, execution, resuming=False, about=about) as prepared,
             run_folder.create_run_folder(
-                storage.folder, launch_plan.plan, command, _stored_options(launch_plan, execution), deviations
+                storage.folder, prepared.plan, command, _stored_options(prepared, execution), deviations
             ),
         ):
-            return _launch(launch_plan, storage, execution, lambda: refuse_new_run(storage))
+            return _run_prepared(prepared, storage, execution, lambda: refuse_new_run(storage))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -97,14 +97,14 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
     execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
     _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
-        launch_plan = prepare_launch(plan, execution, cluster, try_compile=False)
-        lines = [*plan_listing(launch_plan.plan, launch_plan.resources.workers.value), "", *about, *launch_plan.lines]
+        prepared = prepare_plan(plan, execution, cluster, try_compile=False)
+        lines = [*plan_listing(prepared.plan, prepared.resources.workers.value), "", *about, *prepared.lines]
         try:
-            memory = launch_plan.check()
+            memory = prepared.check()
         except DoesNotFit:
             yield from lines
             raise
-        estimate = launch_plan.launcher.estimate(launch_plan.plan, None, measure=True)
+        estimate = prepared.launcher.estimate(prepared.plan, None, measure=True)
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
@@ -187,23 +187,23 @@ def _continue(
     if _writes_events(folder, execution):
         execution = replace(execution, log=(*execution.log, "tensorboard"))
     execution.poll_stop()
-    with lock_run(folder), _choose_resources(plan, storage, execution, resuming=True) as launch_plan:
+    with lock_run(folder), _choose_resources(plan, storage, execution, resuming=True) as prepared:
 
         def begin_locked() -> None:
             storage.pull(is_metadata)  # another process may have resumed it meanwhile
             if not storage.is_remote:
                 run_folder.remove_leftovers(folder, plan)
-            begin(launch_plan.plan, _stored_options(launch_plan, execution))
+            begin(prepared.plan, _stored_options(prepared, execution))
 
-        return _launch(launch_plan, storage, execution, begin_locked)
+        return _run_prepared(prepared, storage, execution, begin_locked)
 
 
-def _stored_options(launch_plan: LaunchPlan, execution: ExecutionOptions) -> run_folder.UsedOptions:
+def _stored_options(prepared: PreparedPlan, execution: ExecutionOptions) -> run_folder.UsedOptions:
     """The options that are stored with the run; cluster workers are not stored."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
     callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
     kept = {"tensorboard": "tensorboard" in execution.log, CALLBACKS: callbacks}
-    return run_folder.UsedOptions({**launch_plan.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
+    return run_folder.UsedOptions({**prepared.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
 
 
 def _open_storage(location: Location, execution: ExecutionOptions) -> AbstractContextManager[RunStorage]:
@@ -232,7 +232,7 @@ def _open_finished(plan: Plan, storage: RunStorage, execution: ExecutionOptions)
 @contextmanager
 def _choose_resources(
     plan: Plan, storage: RunStorage, execution: ExecutionOptions, *, resuming: bool, about: Sequence[str] = ()
-) -> Iterator[LaunchPlan]:
+) -> Iterator[PreparedPlan]:
     """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused.
 
     Lines `about` the settings are printed too.
@@ -240,23 +240,21 @@ def _choose_resources(
     _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(storage.folder) if resuming else 0
-        launch_plan = prepare_launch(
-            plan, execution, cluster, storage.location, resuming=resuming, stored_workers=workers
-        )
-        plan, launcher, memory = launch_plan.plan, launch_plan.launcher, launch_plan.check()
+        prepared = prepare_plan(plan, execution, cluster, storage.location, resuming=resuming, stored_workers=workers)
+        plan, launcher, memory = prepared.plan, prepared.launcher, prepared.check()
         warning = launcher.check_location(storage.location)
         notes = [] if warning is None else [f"note: {warning}"]
-        about_plan = plan_summary(plan, launch_plan.resources.workers.value)
-        lines = [*about_plan, *about, *launch_plan.lines, f"memory: {memory}"]
+        about_plan = plan_summary(plan, prepared.resources.workers.value)
+        lines = [*about_plan, *about, *prepared.lines, f"memory: {memory}"]
         print_lines(execution.console, *lines, f"run folder: {storage.location}", *notes)
         estimate = launcher.estimate(plan, storage.folder if resuming else None, measure=False)
         if estimate is not None:
             print_lines(execution.console, estimate)
-        yield launch_plan
+        yield prepared
 
 
-def _launch(
-    launch_plan: LaunchPlan, storage: RunStorage, execution: ExecutionOptions, begin: Callable[[], None]
+def _run_prepared(
+    prepared: PreparedPlan, storage: RunStorage, execution: ExecutionOptions, begin: Callable[[], None]
 ) -> Run:
     """Run the plan; at a URL, with its lease held and all new files sent there.
 
@@ -264,16 +262,14 @@ def _launch(
     """
     if storage.url is None:
         begin()
-        return launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
-    if storage.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// exists only in this process: leave out `workers`")
+        return run_plan(prepared.plan, storage.folder, execution, prepared.launcher)
     with leased(storage.store, lambda line: print_lines(execution.console, line)) as lease:
         storage.store.delete_partial_files()
         begin()
         storage.push()
         poll_stop = execution.poll_stop
         execution = replace(execution, url=storage.url, should_stop=lambda: lease.lost or poll_stop())
-        run = launch(launch_plan.plan, storage.folder, execution, launch_plan.launcher)
+        run = run_plan(prepared.plan, storage.folder, execution, prepared.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{storage.url} may be trained by another process, as this one did not renew its lease in time: "

@@ -1,6 +1,7 @@
 """A results folder is whole or absent, and takes the place of nothing that it may not."""
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -386,6 +387,29 @@ def test_what_is_in_use_or_somebody_elses_stays(tmp_path: Path) -> None:
         assert first.is_dir()
         target.rename(tmp_path / "kept")
     assert {path.name for path in tmp_path.iterdir()} == {*names, "out", "kept"}
-    (tmp_path / ".valueshare-abcdefgh").mkdir()  # killed before it had a name
-    write(tmp_path / "other")
-    assert not (tmp_path / ".valueshare-abcdefgh").exists()
+
+
+def test_a_staging_folder_that_another_process_removes_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is gone before it can be opened, the next when it is locked, as by `remove_staging_folders` elsewhere."""
+    target, flock, opened, steps = tmp_path / "out", fcntl.flock, os.open, list[str]()
+
+    def late_open(path: Any, flags: int, *mode: Any, **options: Any) -> int:
+        if flags & os.O_DIRECTORY and not flags & os.O_NOFOLLOW and not steps:
+            steps.append("open")
+            Path(path).rmdir()
+        return opened(path, flags, *mode, **options)
+
+    def late_lock(handle: int, how: int) -> None:
+        if steps == ["open"]:
+            steps.append("lock")
+            next(tmp_path.glob(".out-*")).rmdir()
+        flock(handle, how)
+
+    monkeypatch.setattr(os, "open", late_open)
+    monkeypatch.setattr(fcntl, "flock", late_lock)
+    write(target)
+    assert steps == ["open", "lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert holds(target, SETTINGS)

@@ -21,10 +21,10 @@ from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-from valueshare.runs.evaluation_file import evaluation_lines
 from valueshare.runs.run import Run
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
+from valueshare.runs.variants import evaluation_lines
 
 LIMIT = 60
 

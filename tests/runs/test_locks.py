@@ -11,8 +11,8 @@ import valueshare
 from valueshare import starting
 from valueshare.errors import InvalidInput
 from valueshare.runs import directory, locks, run_folder
-from valueshare.runs.launch import launch
 from valueshare.runs.run import Run
+from valueshare.runs.run_plan import run_plan
 
 
 def is_held(folder: Path) -> bool:
@@ -44,13 +44,13 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
         log.append("noted")
         note(*args)
 
-    def logged_launch(*args: Any) -> Run:
+    def logged_run(*args: Any) -> Run:
         log.append("launched")
-        return launch(*args)
+        return run_plan(*args)
 
     monkeypatch.setattr(starting, "lock_run", logged_hold)
     monkeypatch.setattr(run_folder, "record_resume", logged_note)
-    monkeypatch.setattr(starting, "launch", logged_launch)
+    monkeypatch.setattr(starting, "run_plan", logged_run)
     assert valueshare.resume(folder, progress=False).finished
     assert log == ["held", "noted", "launched", "let go"]
 
@@ -65,12 +65,12 @@ def test_a_new_run_is_held_when_it_appears(
         move(staging, target)
         seen.append(is_held(folder))  # nobody can come between this and the first step
 
-    def logged_launch(*args: Any) -> Run:
+    def logged_run(*args: Any) -> Run:
         seen.append(is_held(folder))
-        return launch(*args)
+        return run_plan(*args)
 
     monkeypatch.setattr(directory, "_move", appear)
-    monkeypatch.setattr(starting, "launch", logged_launch)
+    monkeypatch.setattr(starting, "run_plan", logged_run)
     valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
     assert seen == [True, True]
     assert not is_held(folder)

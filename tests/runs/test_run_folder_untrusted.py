@@ -3,6 +3,8 @@
 docs/security.md says what is promised; here is each attack that it was tried with.
 """
 
+import io
+import json
 import os
 import re
 import shutil
@@ -17,17 +19,20 @@ import gymnasium
 import polars as pl
 import pytest
 from episodes import rendered_clip
+from forged_parquet import changed
 from undrawn import undrawn
 
 import valueshare
 from valueshare.children import REFUSED
 from valueshare.errors import InvalidInput
+from valueshare.files import file_digest
 from valueshare.population.checkpoints.saving import remove_partial_files
 from valueshare.records import CheckpointPaths
 from valueshare.report.page.clips import Clips
 from valueshare.report.page.live import PageUpdater
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
+from valueshare.schema import body_checksum
 
 Cli = Callable[..., tuple[int, str, str]]
 LINKED = "is a symbolic link: a run folder must hold its own files; replace it by a copy"
@@ -108,6 +113,50 @@ def refused(cli: Cli, *words: object) -> str:
     code, _, err = cli(*words)
     assert (code, err.count("\n")) == (2, 1), err
     return err
+
+
+def forge_records(run: Path, content: bytes) -> Path:
+    """Other records of the last phase, with the right checksum in its manifest."""
+    path = run / "records/population-0-000001.parquet"
+    path.write_bytes(content)
+    manifest = run / "checkpoints/population-0/checkpoint-000001.json"
+    body = json.loads(manifest.read_text())
+    del body["checksum"]
+    body["records"][path.name] = file_digest(path)
+    manifest.write_text(json.dumps({"checksum": body_checksum(body), **body}))
+    return path
+
+
+def other_rows(content: bytes) -> bytes:
+    """A Parquet file whose footer counts other rows than there are."""
+    return changed(content, pl.read_parquet(content).height, 10**15)
+
+
+# ---- resume reads records as every other command does ----
+
+
+@pytest.mark.parametrize("forge", [other_rows, lambda content: b"PAR1"])
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_records_with_a_right_checksum_may_be_damaged(
+    forge: Callable[[bytes], bytes], options: list[str], run: Path, unfinished: Path, cli: Cli
+) -> None:
+    path = forge_records(run, forge((unfinished / "records/population-0-000001.parquet").read_bytes()))
+    assert refused(cli, "best", run) == f"valueshare: {path} is damaged: valueshare resume {run} makes it again\n"
+    code, _, err = cli("resume", run, *options)
+    assert (code, err) == (0, ""), err
+    records = valueshare.open_run(run).records
+    assert records["step"].to_list() == [0, 20, 40, 60, 80]
+
+
+@pytest.mark.parametrize("columns", [pl.col("agent"), pl.all().cast(pl.String)])
+def test_records_with_other_columns(columns: pl.Expr, run: Path, unfinished: Path, cli: Cli) -> None:
+    table = pl.read_parquet(unfinished / "records/population-0-000001.parquet").select(columns)
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    forge_records(run, buffer.getvalue())
+    assert "have other columns than they should" in refused(cli, "resume", run)
+    with pytest.raises(InvalidInput, match="have other columns than they should"):
+        valueshare.open_run(run)
 
 
 # ---- resume writes and deletes inside the folder alone ----

@@ -39,7 +39,7 @@ def evaluate(
         require_training()
         from valueshare.records import EVALUATIONS
         from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-        from valueshare.runs.evaluation_file import evaluation_lines
+        from valueshare.runs.variants import evaluation_lines
 
         location = persistent_location(run)
         options = EvaluationOptions(

@@ -26,7 +26,7 @@ from valueshare.text import pluralize
 
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
-    from valueshare.resources import LaunchPlan
+    from valueshare.resources import PreparedPlan
     from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
 
@@ -150,7 +150,7 @@ def study_lines(
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
-    from valueshare.resources import cluster_for, prepare_launch
+    from valueshare.resources import cluster_for, prepare_plan
     from valueshare.runs.run_folder import stored_workers
 
     with cluster_for(execution.launcher) as cluster:
@@ -158,7 +158,7 @@ def study_lines(
         for run in study_runs:
             workers = stored_workers(run.folder) if run.resuming and isinstance(run.folder, Path) else 0
             launch_plans.append(
-                prepare_launch(
+                prepare_plan(
                     run.plan, execution, cluster, resuming=run.resuming, stored_workers=workers, try_compile=False
                 )
             )
@@ -212,7 +212,7 @@ def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
     return population_speed(spec, plan.device, compiled=compiled, threads=execution.threads, groups=execution.groups)
 
 
-def _memory_lines(launch_plans: "Sequence[LaunchPlan]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:
+def _memory_lines(launch_plans: "Sequence[PreparedPlan]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:
     """A line of memory for each plan, and the first refusal if one is not to be raised `at_once`."""
     from valueshare.population.memory import DoesNotFit
 

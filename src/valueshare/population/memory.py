@@ -194,10 +194,8 @@ def _refuse_excess(needs: MemoryEstimate, required: Bytes, free: int | None, kin
     fit = max(0, int((USABLE * free - required.fixed) // required.per_agent))
     if advice is None:
         advice = f"{'give fewer seeds,' if fit else 'write'} {ADVICE[needs.largest]}"
-    on_host = kind != GPU_MEMORY
-    if on_host and host_memory.is_address_limited():
-        advice += ", or raise the limit of the address space (ulimit -v)"
-    used = f" beside the {format_bytes(needs.used)} already used by this process" if on_host and needs.used else ""
+    is_beside_used = kind != GPU_MEMORY and needs.used
+    used = f" beside the {format_bytes(needs.used)} already used by this process" if is_beside_used else ""
     agents = pluralize(required.agents, "agent")
     raise DoesNotFit(
         f"{agents} {'requires' if required.agents == 1 else 'require'} {format_bytes(required.total)} of {kind}{used}; "

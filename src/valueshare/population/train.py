@@ -197,13 +197,14 @@ def _resume(
     if paths is None:
         return 0, []
     remove_partial_files(paths)
-    manifest = latest_checkpoint(paths, identity, extended_from)
-    if manifest is None:
+    checkpoint = latest_checkpoint(paths, identity, extended_from)
+    if checkpoint is None:
         return 0, []
+    manifest, records = checkpoint
     load_state_dict_(state, load_file(paths.state(manifest.phase)))
     device = str(state.replay.written.device)
     for segment in manifest.segments:  # oldest first
         segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment.file, device)))
         for name in segment.frames:  # one file at a time
             packing.restore(state.replay, load_file(paths.checkpoints / name))
-    return manifest.phase + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest.records]
+    return manifest.phase + 1, records

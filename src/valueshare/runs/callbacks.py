@@ -3,7 +3,6 @@
 import inspect
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ import polars as pl
 from valueshare.errors import CallbackFailed, InvalidInput, exception_text, first_line, one_line
 from valueshare.printing import print_line
 from valueshare.runs.provenance import stored_provenance
-from valueshare.text import shorten_list, suggestion
 
 KEY = "callbacks"  # in provenance.json
 MAX_CALLBACKS = 16
@@ -84,14 +82,9 @@ def _resolve(callback: str | CallbackFunction | Callback) -> Callback:
     try:
         function = pkgutil.resolve_name(callback)
     except (Exception, SystemExit) as error:
-        module, _, name = callback.partition(":")
-        if isinstance(error, AttributeError) and module in sys.modules:  # one that raises is not kept there
-            functions = [found for found, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
-            hint = suggestion(name, functions) or f"it has {shorten_list(functions) or 'none'}"
-            raise InvalidInput(f"the callback {callback}: {module} has no function {name!r}: {hint}") from error
         raise InvalidInput(
-            f"the callback {callback} cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
-            "module on PYTHONPATH"
+            f"the callback {callback} cannot be imported ({type(error).__name__}: {first_line(error)}): name a "
+            "function of a module on PYTHONPATH"
         ) from error
     if not callable(function):
         raise InvalidInput(f"the callback {callback} is not a function: name a function of (records, run)")

@@ -24,9 +24,8 @@ from valueshare.files import checksum, make_parents, reason, refuse_links, remov
 from valueshare.schema import CONFIG, read_config
 
 REPLACED = "old"  # a folder that is being replaced, inside a staging folder
-TEMP_PREFIX = ".valueshare-"  # prefix of a folder that is not locked yet; always empty
-_RANDOM = "[a-z0-9_]{8}"  # the suffix that `tempfile` adds
-TEMP_FOLDER = re.compile(re.escape(TEMP_PREFIX) + _RANDOM)
+TEMP_PREFIX = ".valueshare-"  # prefix of what is made to try whether it can be
+RANDOM = "[a-z0-9_]{8}"  # the suffix that `tempfile` adds
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
@@ -93,7 +92,6 @@ def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
     the target is a link, this is done beside the folder that it points to, or beside the link without `follow`.
     """
     target = Path(os.path.realpath(target)) if follow else target  # a loop of links is not an error here
-    remove_temp_folders(target.parent)
     for path in stale_staging_folders(target):
         old = path / REPLACED
         retired = (old / CONFIG).is_file() and not (path / CONFIG).exists()
@@ -171,23 +169,14 @@ def _check_results_target(target: Path, config: dict[str, Any], *, overwrite: bo
 def staging_folder(target: Path) -> Iterator[Path]:
     """A new folder beside the target; the caller fills it, then moves or removes it."""
     while True:
-        unnamed = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=target.parent))
-        staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(TEMP_PREFIX))
-        handle = -1
-        try:
-            handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        staging = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+        with suppress(FileNotFoundError):  # another process removed it as left behind, before it was locked
+            handle = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with suppress(OSError):  # NFS cannot lock folders, so it is never removed there
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unnamed.rename(staging)  # it has this name only while it is locked
-        except BaseException as error:
-            if handle >= 0:
-                os.close(handle)
-            if isinstance(error, FileNotFoundError):  # another process removed it as left behind
-                continue
-            with suppress(OSError):
-                unnamed.rmdir()
-            raise
-        break
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if staging.exists():
+                break
+            os.close(handle)
     try:
         yield staging
     finally:
@@ -196,8 +185,12 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 def stale_staging_folders(target: Path) -> Iterator[Path]:
     """The folders for this target that killed processes left, each locked while it is yielded."""
-    pattern = re.compile(re.escape(_prefix(target)) + _RANDOM)
-    for path in _matching(target.parent, pattern):
+    pattern = re.compile(re.escape(_prefix(target)) + RANDOM)
+    try:
+        names = os.listdir(target.parent)  # noqa: PTH208 (names are enough)
+    except OSError:
+        return
+    for path in (target.with_name(name) for name in names if pattern.fullmatch(name)):
         try:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # gone meanwhile, or no folder
@@ -214,24 +207,7 @@ def stale_staging_folders(target: Path) -> Iterator[Path]:
 def try_folder(target: Path) -> None:
     """Make a folder beside the target, or above it, and remove it again; `OSError` where none can be made."""
     above = next(parent for parent in target.absolute().parents if parent.exists())
-    remove_temp_folders(above)
-    trial = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above))
-    with suppress(FileNotFoundError):  # another process has removed it
-        trial.rmdir()
-
-
-def remove_temp_folders(above: Path) -> None:
-    """Remove the empty folders of processes that were killed before they renamed them."""
-    for path in _matching(above, TEMP_FOLDER):
-        with suppress(OSError):
-            path.rmdir()
-
-
-def _matching(above: Path, pattern: re.Pattern[str]) -> list[Path]:
-    try:
-        return [above / name for name in os.listdir(above) if pattern.fullmatch(name)]  # noqa: PTH208
-    except OSError:
-        return []
+    Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=above)).rmdir()
 
 
 def _prefix(target: Path) -> str:

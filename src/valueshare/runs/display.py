@@ -30,8 +30,8 @@ class Display:
     """The progress of a whole run: one population after the other, or several at once.
 
     A step is a step of every agent; an agent-step is a step of one agent: a step of 10 agents is 10 agent-steps. Rates
-    and the remaining time count agent-steps. A compiled population has neither until it is past its first update, when
-    all of its functions are compiled.
+    and the remaining time count agent-steps, of all populations since the first callback. A compiled population has
+    neither until it is past its first update, when all of its functions are compiled; they are counted from there.
     """
 
     def __init__(
@@ -47,12 +47,11 @@ class Display:
         self._console, self._clock = console, clock
         self._saved = {**dict.fromkeys(self._specs, 0), **saved}
         self._steps = dict(self._saved)  # steps of each agent, by population
-        self._resumed_from = clock(), self._done()  # for the rate of the whole run
-        self._is_starting = True  # until the first callback
-        # Time and step of the first callback of each running population.
-        self._began: dict[str, tuple[float, int]] = {}
-        self._compiling = set(self._specs) if plan.compiled else set()
-        self._compiled_at: dict[str, int] = {}  # the step from which nothing is compiled any more
+        self._created = clock()
+        self._running: set[str] = set()
+        self._began: tuple[float, int] | None = None  # the time and agent-steps from which the rate is counted
+        # The step after which nothing of a population is compiled any more, until it is past it.
+        self._compiling = {name: self._last_compiled(name) for name in self._specs} if plan.compiled else {}
         self._part = "part" if plan.chunks else "population"  # a population that is split has parts
         self._refreshed = clock()
 
@@ -66,74 +65,58 @@ class Display:
     def end(self, name: str, *, finished: bool) -> None:
         """A population has ended; if it did not finish, its steps since the last checkpoint count as not done."""
         self._steps[name] = self._specs[name].settings.steps if finished else self._saved[name]
-        self._is_starting = False
-        self._began.pop(name, None)
-        self._compiling.discard(name)
+        self._running.discard(name)
+        self._compiling.pop(name, None)
 
     def is_due(self) -> bool:
         """Whether `on_step` should be called."""
         wait = REFRESH_SECONDS if self._console.is_terminal else LINE_SECONDS
-        return not self._began or self._clock() - self._refreshed >= wait
+        return not self._running or self._clock() - self._refreshed >= wait
 
     def on_step(self, name: str, step: int) -> None:
-        self._is_starting = False
-        now, is_first = self._clock(), name not in self._began
-        self._note_compiled(name, step)
-        if not is_first and not self.is_due():
-            self._steps[name] = step
-            return
-        self._steps[name] = step
-        self._began.setdefault(name, (now, step))
-        if not self._console.is_terminal:
-            print_lines(self._console, self.line(name))
-        self._refreshed = now
+        is_shown = name not in self._running or self.is_due()
+        self._note_step(name, step)
+        if is_shown:
+            if not self._console.is_terminal:
+                print_lines(self._console, self.line(name))
+            self._refreshed = self._clock()
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
-        self._is_starting = False
-        self._note_compiled(name, step)
         # The next phase may have begun before the checkpoint of this one was written.
-        self._steps[name], self._refreshed = max(step, self._steps[name]), self._clock()
-        self._saved[name] = step
+        self._note_step(name, max(step, self._steps[name]))
+        self._saved[name], self._refreshed = step, self._clock()
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
             print_lines(self._console, self.line(name) + (self.scores(name) if records.height else ""))
 
-    def _note_compiled(self, name: str, step: int) -> None:
-        """Count the rate of a compiled population from its first step after its first update."""
-        if name not in self._compiling:
-            return
-        settings = self._specs[name].settings
-        due = max(settings.first_update, round_up(step, settings.update_interval))
-        due = step if due >= settings.steps else due  # no update is left, and acting compiles alone
-        if step >= self._compiled_at.setdefault(name, due + 1):
-            self._compiling.remove(name)
-            self._began[name] = self._clock(), step
+    def _note_step(self, name: str, step: int) -> None:
+        self._running.add(name)
+        self._steps[name] = step
+        if step > self._compiling.get(name, step):
+            del self._compiling[name]
+            self._began = None
+        if self._began is None:
+            self._began = self._clock(), self._done()
+
+    def _last_compiled(self, name: str) -> int:
+        """The step of the first update after the last checkpoint, which compiles the last function."""
+        settings, saved = self._specs[name].settings, self._saved[name]
+        update = max(settings.first_update, round_up(saved, settings.update_interval))
+        return saved if update >= settings.steps else update  # no update is left, and acting compiles alone
 
     def agent_steps_per_second(self) -> float | None:
-        """The rate of the running populations since their first callback; None if none runs, or one compiles.
-
-        A population that resumed from an earlier step has no rate until it is past its first step.
-        """
-        now, rate = self._clock(), 0.0
-        if self._compiling & self._began.keys():
+        """The rate of the run; None if nothing runs or a population compiles, and before the second callback."""
+        is_stopped = not self._running and self._done() < self._total()
+        if self._began is None or is_stopped or self._compiling.keys() & self._running:
             return None
-        for name, (began, first) in self._began.items():
-            seconds, steps = now - began, self._steps[name] - first
-            if seconds > 0 and steps > 0:
-                rate += steps * self._specs[name].agents.height / seconds
-        return rate or None
-
-    def seconds_left(self) -> float | None:
-        """The remaining time of the whole run at the present rate."""
-        rate = self.agent_steps_per_second()
-        if rate is None:
-            return None
-        return (self._total() - self._done()) / rate
+        began, done = self._began
+        seconds, steps = self._clock() - began, self._done() - done
+        return steps / seconds if seconds > 0 and steps > 0 else None
 
     def least_advanced(self) -> str:
         """The population that runs and has done the smallest share of its steps; else the first unfinished one."""
         unfinished = [name for name, spec in self._specs.items() if self._steps[name] < spec.settings.steps]
-        names = list(self._began) or unfinished[:1] or list(self._specs)[-1:]
+        names = [name for name in self._specs if name in self._running] or unfinished[:1] or list(self._specs)[-1:]
         return min(names, key=lambda name: self._steps[name] / self._specs[name].settings.steps)
 
     def line(self, name: str) -> str:
@@ -146,18 +129,17 @@ class Display:
             f"{self._part} {number} of {len(self._specs)}",
             f"{agents} at step {step:,} of {spec.settings.steps:,}",
         ]
-        if len(self._began) > 1:
+        if len(self._running) > 1:
             share = 100 * self._done() / self._total()
             parts.append(f"run {share:.1f} % done")
         if name in self._compiling:
             parts.append(COMPILING)
-        elif self._is_starting:
-            parts.append(f"starting, {self._clock() - self._resumed_from[0]:.0f} s")
-        (began, done), now = self._resumed_from, self._clock()
-        if self._done() == self._total() and now > began:  # the last of several populations ended alone
-            parts.append(f"{(self._total() - done) / (now - began):,.0f} agent-steps/s on average")
-        elif (rate := self.agent_steps_per_second()) and (left := self.seconds_left()) is not None:
-            parts += [f"{rate:,.0f} agent-steps/s", f"{timedelta(seconds=round(left))} left"]
+        elif self._began is None:
+            parts.append(f"starting, {self._clock() - self._created:.0f} s")
+        if rate := self.agent_steps_per_second():
+            parts.append(f"{rate:,.0f} agent-steps/s")
+            if left := self._total() - self._done():
+                parts.append(f"{timedelta(seconds=round(left / rate))} left")
         return " | ".join(parts)
 
     def scores(self, name: str) -> str:

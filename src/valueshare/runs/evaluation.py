@@ -1,7 +1,12 @@
-"""Evaluating the agents of a run after training, in episodes whose environment seeds the caller names."""
+"""Evaluating the agents of a run after training, in episodes whose environment seeds the caller names.
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+The episodes are kept in `evaluations.parquet` of the run folder, one row each.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +17,8 @@ import polars as pl
 import torch
 
 from valueshare.envs import announce_imports, environment_spec
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
+from valueshare.files import remove_temporary_files
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.agents import as_list
 from valueshare.population.devices import checked_device, training_on
@@ -22,19 +28,33 @@ from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.progress_bar import shown_progress
-from valueshare.records import EVALUATIONS
-from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetch_evaluations, only_writer
+from valueshare.records import EVALUATIONS, write_table
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
-from valueshare.runs.storage.remote import PLAN_FILES
+from valueshare.runs.storage.remote import PLAN_FILES, RunStorage
 from valueshare.setting import MAX_COUNT, as_count, as_int
 from valueshare.text import pluralize
 
 MAX_EPISODES = 1_000_000  # per agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
+SCHEMA = pl.Schema(
+    {
+        "agent": pl.Int64(),
+        "step": pl.Int64(),  # for which it has learned
+        "seed": pl.Int64(),  # of the environment
+        "epsilon": pl.Float64(),
+        "episode_limit": pl.Int64(),
+        "score": pl.Float64(),  # return, undiscounted and unscaled
+        "overestimation": pl.Float64(),  # null where action-values are not finite
+    }
+)
+UPLOAD_SECONDS = 2.0  # until a file that is being uploaded is read again
+KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # identifies an episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,3 +229,65 @@ def _device(plan: Plan, device: str) -> torch.device:
         return checked_device(plan.device)
     except InvalidInput:  # the run was trained on another machine
         return torch.device("cpu")
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the lock of the file; a run that is being trained may be evaluated meanwhile."""
+    with locked(folder / EVALUATIONS_LOCK, f"{folder} is being evaluated by another process: wait for it to finish"):
+        remove_temporary_files(folder, re.compile(re.escape(EVALUATIONS)))
+        yield
+
+
+def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
+    """All episodes that were played after training, maybe none. `agents` is the run's table."""
+    path = folder / EVALUATIONS
+    try:
+        table = read_parquet(path, SizeLimit(TRUSTED_LIMIT))
+    except FileNotFoundError:
+        return SCHEMA.to_frame()
+    except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
+        raise _damaged(path, one_line(error)) from error
+    if table.schema != SCHEMA:
+        raise _damaged(path, "it has other columns than it should")
+    required = [name for name in SCHEMA if name != "overestimation"]
+    if table.select(required).null_count().sum_horizontal().item():
+        raise _damaged(path, "values are missing")
+    numbers = pl.col("score", "overestimation")
+    if not table.select(pl.all_horizontal(numbers.is_finite().fill_null(True)).all()).item():
+        raise _damaged(path, "a score is not finite")
+    ranges = (
+        pl.col("agent").is_in(agents["agent"].to_list()),
+        pl.col("step") >= 0,
+        pl.col("seed") >= 0,
+        pl.col("episode_limit") >= 1,
+        pl.col("epsilon").is_between(0, 1),
+    )
+    if not table.select(pl.all_horizontal(ranges).all()).item() or table.select(KEY).is_duplicated().any():
+        raise _damaged(path, "an episode cannot be of this run, or occurs twice")
+    return table
+
+
+def fetch_evaluations(storage: RunStorage, agents: pl.DataFrame) -> pl.DataFrame:
+    """All episodes of a run that may be at a URL, maybe none.
+
+    Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
+    once more.
+    """
+    if storage.is_remote:
+        storage.store.get(EVALUATIONS, storage.folder / EVALUATIONS)
+        with suppress(InvalidInput):
+            return read_evaluations(storage.folder, agents)
+        time.sleep(UPLOAD_SECONDS)
+        storage.store.get(EVALUATIONS, storage.folder / EVALUATIONS)
+    return read_evaluations(storage.folder, agents)
+
+
+def add_episodes(folder: Path, before: pl.DataFrame, played: pl.DataFrame) -> None:
+    """Write the file with new episodes; they replace those of the same agents, seeds and options."""
+    table = pl.concat([before.join(played, on=KEY, how="anti"), played])
+    write_table(folder / EVALUATIONS, table.sort("agent", "step", "seed"))
+
+
+def _damaged(path: Path, why: str) -> InvalidInput:
+    return InvalidInput(f"{path} is damaged ({why}): delete it, and evaluate again")

@@ -17,8 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
-from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-from valueshare.runs.evaluation_file import fetch_evaluations
+from valueshare.runs.evaluation import EvaluationOptions, evaluate_run, fetch_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import open_storage, reading_copies

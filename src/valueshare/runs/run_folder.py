@@ -249,6 +249,8 @@ def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool =
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
     """The records of all finished phases of all populations, by agent and step."""
     tables = read_tables(folder, skip_damaged=skip_damaged)
+    if any(table.schema != records_schema() for table in tables):
+        raise InvalidInput(f"records in {folder / RECORDS} have other columns than they should: {OTHER_OUT}")
     return pl.concat([records_schema().to_frame(), *tables]).sort("agent", "step")
 
 

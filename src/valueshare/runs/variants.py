@@ -3,8 +3,10 @@
 import polars as pl
 
 from valueshare.algorithm_info import unread_settings
+from valueshare.analysis.held_out import FEW_SEEDS
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.population.settings import PER_AGENT
-from valueshare.text import FINAL_SCORE, LAST_SCORE, format_number, pluralize
+from valueshare.text import FINAL_SCORE, LAST_SCORE, format_number, interval_text, pluralize
 
 COMPARED = ("env", "algorithm", "k")
 
@@ -44,6 +46,29 @@ def summary(agents: pl.DataFrame, records: pl.DataFrame) -> list[str]:
     if diverged := variants["diverged"].sum():
         end = f"{diverged:,} of {agents.height:,} agents diverged and were frozen: try a smaller --step-size or --k"
     return [*lines, end, f"in reports, the final score is the {FINAL_SCORE}"]
+
+
+def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
+    """One line per variant: the mean over its agents, each the mean of its episodes, with a 95 % interval.
+
+    A note follows where an interval is of few agents.
+    """
+    columns = variant_columns(agents)
+    scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
+    table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
+    count = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
+    order = table.select(columns).unique(maintain_order=True)
+    lines, fewest = [], FEW_SEEDS
+    for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
+        if row["ci95_low"] is None:
+            text = f"{format_number(row['mean'])} (no interval)"
+        else:
+            text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
+            fewest = min(fewest, row["agents"])
+        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {count} each")
+    if fewest < FEW_SEEDS:
+        lines.append(f"note: intervals of {fewest} agents are too narrow: train at least {FEW_SEEDS} seeds")
+    return lines
 
 
 def label(row: dict[str, object]) -> str:

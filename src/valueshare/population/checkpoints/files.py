@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from valueshare.errors import InvalidInput
+import polars as pl
+
+from valueshare.errors import InvalidInput, one_line
 from valueshare.files import file_digest
 from valueshare.records import RECORDS, CheckpointPaths, phase_of
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.schema import FORMAT, Invalid, Manifest, read_checksummed, validate_as
 
 
@@ -52,6 +55,21 @@ def verify_all(paths: CheckpointPaths, manifest: Manifest) -> None:
         verify(paths.root / RECORDS / name, digest)
     for name, digest in needed_files(manifest).items():
         verify(paths.checkpoints / name, digest)
+
+
+def read_records(paths: CheckpointPaths, manifest: Manifest) -> list[pl.DataFrame]:
+    """The records that a manifest names, a table per phase.
+
+    A right checksum says nothing about what a file of a foreign run folder holds.
+    """
+    limit = SizeLimit(TRUSTED_LIMIT)
+    tables = []
+    for name in manifest.records:
+        try:
+            tables.append(read_parquet(paths.root / RECORDS / name, limit))
+        except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
+            raise Damaged(f"{name}: {one_line(error)}") from error
+    return tables
 
 
 def verify(path: Path, digest: str) -> None:

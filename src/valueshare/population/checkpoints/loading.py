@@ -6,8 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import polars as pl
+
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Damaged, read_manifest, verify, verify_all
+from valueshare.population.checkpoints.files import Damaged, read_manifest, read_records, verify, verify_all
 from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
 from valueshare.records import CheckpointPaths
 from valueshare.schema import Manifest
@@ -23,19 +25,19 @@ class EndBeforeExtension(Exception):
 
 def latest_checkpoint(
     paths: CheckpointPaths, fingerprint: Mapping[str, Any], extended_from: Sequence[int] = ()
-) -> Manifest | None:
-    """The manifest of the newest checkpoint whose every checksum is right; None where there is none at all.
+) -> tuple[Manifest, list[pl.DataFrame]] | None:
+    """The newest checkpoint whose every checksum is right, with the records up to it; None where there is none at all.
 
     The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
     phase is run again from the checkpoint before it: the rerun is identical, and covers the whole phase.
     """
 
-    def verify_resumable(manifest: Manifest) -> Manifest:
+    def verify_resumable(manifest: Manifest) -> tuple[Manifest, list[pl.DataFrame]]:
         check_fingerprint(manifest.fingerprint, fingerprint, extended_from)
         if is_earlier_end(manifest, fingerprint, extended_from):
             raise EndBeforeExtension
         verify_all(paths, manifest)
-        return manifest
+        return manifest, read_records(paths, manifest)
 
     return _newest(paths, verify_resumable)
 

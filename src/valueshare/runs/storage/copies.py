@@ -15,7 +15,7 @@ from typing import Any
 
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.records import CHECKPOINTS
-from valueshare.runs.directory import remove_temp_folders, staging_folder, stale_staging_folders
+from valueshare.runs.directory import staging_folder, stale_staging_folders
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import FIRST_SENT, RunStorage, is_manifest, is_metadata
@@ -139,7 +139,6 @@ def refuse_new_run(storage: RunStorage) -> None:
 def temporary_folder() -> Iterator[Path]:
     """A new folder of this process; those of processes that were killed, whose lock is free, are removed first."""
     target = _copies() / "copy"
-    remove_temp_folders(target.parent)
     for path in stale_staging_folders(target):
         shutil.rmtree(path, ignore_errors=True)
     with staging_folder(target) as folder:

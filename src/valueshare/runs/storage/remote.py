@@ -88,13 +88,16 @@ class RunStorage:
         if versions:  # the folder of a URL with no files at all does not exist
             self.folder.mkdir(parents=True, exist_ok=True)
         for name, version in versions.items():
-            if wanted(name) and _PLAIN.fullmatch(name):
-                # The version of a file that was pushed is not known: it is downloaded once.
-                path, pulled = self.folder / name, self._pulled.get(name, None if name in self._sent else version)
-                is_same = path.is_file() and path.stat().st_size == version[0] and version == pulled
-                # A file that is gone by now was replaced by a later phase.
-                if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
-                    self._sent[name], self._pulled[name] = _local_version(path), version
+            if not wanted(name) or not _PLAIN.fullmatch(name):
+                continue
+            path = self.folder / name
+            # The version of a file that was pushed is not known: it is downloaded once.
+            pulled = self._pulled.get(name, None if name in self._sent else version)
+            is_here = path.is_file() and path.stat().st_size == version[0] and version == pulled
+            may_change_unseen = _CHANGING.fullmatch(name) is not None  # and keep its size
+            # A file that is gone by now was replaced by a later phase.
+            if (is_here and not may_change_unseen) or self.store.get(name, path):
+                self._sent[name], self._pulled[name] = _local_version(path), version
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
         """Upload new files: data first, then manifests, and the configuration last.

@@ -5,13 +5,13 @@
 
 import errno
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from threading import local
 from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput, first_line
@@ -26,24 +26,8 @@ _RENAMES = ("local", "sftp", "ssh")  # where a file can replace another in one s
 PARTIAL = ".partial"  # ends the name of a file that is being uploaded there
 # Errors that another attempt does not fix.
 _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
-# Drivers' names for the version of a file's content, without case and "_". Reading a file changes other values, such as
-# the access time of SFTP.
-_VERSION = (
-    "mtime",
-    "modify",
-    "modified",
-    "modificationtime",
-    "lastmodified",
-    "updated",
-    "created",
-    "etag",
-    "generation",
-    "versionid",
-    "md5",
-    "md5hash",
-    "contenthash",
-    "sha",
-)
+# Drivers' names for the time of the last access, which reading a file changes.
+_ACCESSED = re.compile("a?time|.*access.*", re.IGNORECASE)
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 
 Result = TypeVar("Result")
@@ -64,14 +48,16 @@ class Store:
         self.url = url
         with importing("fsspec", "remote", ", and the protocol's own driver, like s3fs; or write a folder"):
             self._core = import_module("fsspec.core")
-        self._of_thread = local()
+        # Connections may not be shared by threads: fsspec keeps one for each.
+        self._options = {"auto_mkdir": True} if url.scheme == "local" else {}
         try:
-            _ = self._files
+            filesystem, root = self._core.url_to_fs(url.full, **self._options)
         except ImportError as missing:  # fsspec says which package is missing
             reason = url.redact(first_line(missing)).rstrip(".")
             raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
         except Exception as error:
             raise InvalidInput(f"{url} is not a location of a run: {_reason(url, error)}") from None
+        self._driver, self._root = type(filesystem), str(root).rstrip("/")
 
     def sizes(self, below: str = "", *, retry: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
@@ -81,7 +67,7 @@ class Store:
         """The bytes of every file, and a text that changes when its content does, by name."""
         versions = {}
         for name, about in self._find_files(below, retry=retry).items():
-            version = [item for item in sorted(about.items()) if item[0].lower().replace("_", "") in _VERSION]
+            version = [item for item in sorted(about.items()) if not _ACCESSED.fullmatch(item[0])]
             versions[name] = int(about.get("size") or 0), str(version)
         return versions
 
@@ -129,14 +115,8 @@ class Store:
 
     @property
     def _files(self) -> Any:
-        """The fsspec filesystem; one per thread, as its connection may not be shared."""
-        if not hasattr(self._of_thread, "files"):
-            options: dict[str, Any] = {"auto_mkdir": True} if self.url.scheme == "local" else {}
-            if hasattr(self._of_thread, "failed"):  # fsspec would return the same one again
-                options["skip_instance_cache"] = True
-            filesystem, root = self._core.url_to_fs(self.url.full, **options)
-            self._of_thread.files, self._root = filesystem, str(root).rstrip("/")
-        return self._of_thread.files
+        """The fsspec filesystem of this thread."""
+        return self._core.url_to_fs(self.url.full, **self._options)[0]
 
     def _refuse_links(self, name: str) -> None:
         """A URL local:// is a folder, which may be untrusted."""
@@ -171,39 +151,35 @@ class Store:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
-            if _implements_find(self._files):
-                try:
-                    return dict(self._files.find(root, detail=True))
-                except FileNotFoundError:
-                    return {}
-            return self._walk(root)
-
-        start = len(self._root) + 1
-        return {path[start:]: about for path, about in self._try("list", find, retry=retry).items()}
-
-    def _walk(self, root: str) -> dict[str, dict[str, Any]]:
-        """All files; fsspec's own walk silently skips a folder that it could not list."""
-        root = self._files._strip_protocol(root)
-        files: dict[str, dict[str, Any]] = {}
-        folders = [root]
-        while folders:
-            folder = folders.pop()
             try:
-                listed = self._files.ls(folder, detail=True)
-            except OSError as error:
-                if not isinstance(error, FileNotFoundError) and error.errno != errno.ENOENT:
-                    raise
-                if folder == root:
+                if self._implements_find():
+                    return dict(self._files.find(root, detail=True))
+                return self._walk(self._files._strip_protocol(root))
+            except FileNotFoundError as error:
+                if not self._files.exists(root):
                     return {}
                 # It was there a moment ago: the next attempt sees what became of it.
                 raise ConnectionError("a folder was deleted while it was listed") from error
-            for about in listed:
-                path = about["name"].rstrip("/")
-                if about["type"] != "directory":
-                    files[about["name"]] = about
-                elif path != folder:  # some list the folder itself too
-                    folders.append(path)
-        return dict(sorted(files.items()))
+
+        start = len(self._root) + 1
+        return {path[start:]: about for path, about in sorted(self._try("list", find, retry=retry).items())}
+
+    def _walk(self, folder: str) -> dict[str, dict[str, Any]]:
+        """All files below a folder; fsspec's own walk silently skips a folder that it could not list."""
+        files: dict[str, dict[str, Any]] = {}
+        for about in self._files.ls(folder, detail=True):
+            path = about["name"].rstrip("/")
+            if about["type"] != "directory":
+                files[about["name"]] = about
+            elif path != folder:  # some list the folder itself too
+                files |= self._walk(path)
+        return files
+
+    def _implements_find(self) -> bool:
+        """Whether the protocol's driver implements `find` itself, rather than inheriting fsspec's."""
+        inherited = ("fsspec.spec", "fsspec.asyn")
+        searches = [getattr(self._driver, name, None) for name in ("find", "_find")]
+        return any(search is not None and search.__module__ not in inherited for search in searches)
 
     def _try(self, action: str, call: Callable[[], Result], *, retry: bool = True) -> Result:
         """Call until it succeeds or another attempt is useless; drivers raise anything."""
@@ -213,9 +189,7 @@ class Store:
             except Exception as error:
                 is_final = isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
                 if not is_final:
-                    self._of_thread.failed = True  # connect anew: fsspec keeps using a connection that is lost
-                    with suppress(AttributeError):  # there was none yet
-                        del self._of_thread.files
+                    self._driver.clear_instance_cache()  # connect anew: fsspec keeps using a connection that is lost
                     if pause is not None:
                         time.sleep(pause)
                         continue
@@ -225,12 +199,6 @@ class Store:
                 # Without the error itself, which may hold a secret.
                 raise kind(number, f"cannot {action} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
-
-
-def _implements_find(files: Any) -> bool:
-    """Whether the protocol's driver implements `find` itself, rather than inheriting fsspec's."""
-    searches = [getattr(type(files), name, None) for name in ("find", "_find")]
-    return any(search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn") for search in searches)
 
 
 def _reason(url: Url, error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -20,7 +21,7 @@ from valueshare._version import __version__
 from valueshare.errors import OTHER_OUT, InvalidInput, first_line
 from valueshare.extras import importing
 from valueshare.files import reason, remove_files
-from valueshare.runs.directory import TEMP_FOLDER, TEMP_PREFIX
+from valueshare.runs.directory import RANDOM, TEMP_PREFIX
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.locks import locked
 from valueshare.runs.storage.locations import Url
@@ -148,7 +149,7 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     above = folder.resolve()
     while not above.is_dir():
         above = above.parent
-    remove_files(above, lambda name: TEMP_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
+    remove_files(above, lambda name: re.fullmatch(re.escape(TEMP_PREFIX) + RANDOM, name) is not None, LEFT_SECONDS)
     try:
         handle, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=above)
     except OSError as error:

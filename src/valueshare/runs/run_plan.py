@@ -17,7 +17,7 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run
 
 
-def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Launcher) -> Run:
+def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Launcher) -> Run:
     """Run the plan of a run folder, whose lock the caller holds, from its last checkpoints until its end or a stop."""
     began, console = time.monotonic(), execution.console
     location = execution.url or folder  # a folder may be a copy
