@@ -18,8 +18,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from valueshare.experiments.atari import atari_study, evaluation_steps
-from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.study import evaluation_steps, make_study
 from valueshare.runs.shards import end_times, longest_first
 
 CORES = 16  # of a GPU; emulators that have one each
@@ -52,7 +51,7 @@ def stops_scaling(seconds: Sequence[float]) -> int:
 
 def tasks(options: argparse.Namespace) -> dict[str, float]:
     """Seconds of every population, by name."""
-    study = atari_study("atari57", AtariOptions(scale="paper"), population_agents=options.population_agents)
+    study = make_study("atari57", "paper", population_agents=options.population_agents)
     found: dict[str, float] = {}
     for name, plan in study.runs.items():
         for spec in plan.populations.values():

@@ -22,8 +22,7 @@ from valueshare.benchmarks.training_loop import (
 from valueshare.cli.bench import bench_atari
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari import atari_study
-from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.study import make_study
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.state import initial_state
@@ -79,7 +78,7 @@ def test_agents_take_the_games_in_turn() -> None:
 
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, env=("Pong", "Breakout"), replay_capacity=100)
-    (plan,) = atari_study("atari57", AtariOptions(scale="smoke")).runs.values()
+    (plan,) = make_study("atari57", "smoke").runs.values()
     settings = replace(
         next(iter(plan.populations.values())).settings, delayed_actor=True
     )  # replay starts at 100; an update every 4 steps

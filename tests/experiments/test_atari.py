@@ -13,17 +13,14 @@ from undrawn import undrawn
 from valueshare import host_memory
 from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari import atari_study, evaluation_steps
-from valueshare.experiments.atari_options import AtariOptions
-from valueshare.experiments.study import Study
+from valueshare.experiments.study import Study, evaluation_steps, make_study
 from valueshare.population import memory
 from valueshare.population.presets import atari, atari_rmsprop, preset_for
 from valueshare.runs.plan import difference, to_config
 from valueshare.runs.planning import make_plan
 
 Cli = Callable[..., tuple[int, str, str]]
-PAPER = AtariOptions(scale="paper")
-OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the games"
+OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the environments"
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +99,7 @@ def test_a_game_finds_its_preset_by_any_name() -> None:
 
 
 def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
-    study = atari_study("atari57", PAPER)
+    study = make_study("atari57", "paper")
     agents = all_agents(study)
     assert agents.height == 57 * 7 * 5
     assert agents["env"].unique().sort().to_list() == [f"ALE/{game}-v5" for game in atari57()]
@@ -120,14 +117,13 @@ def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
 
 @pytest.mark.parametrize("most", [4, 16, 100])
 def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(most: int) -> None:
-    options = AtariOptions(scale="paper")
     for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
-        study = atari_study(name, options, population_agents=most)
+        study = make_study(name, "paper", population_agents=most)
         tables = [spec.agents for plan in study.runs.values() for spec in plan.populations.values()]
         who = ["env", "algorithm", "k", "beta", "seed"]
         rows = pl.concat(tables).select(who)
         assert not rows.is_duplicated().any()
-        assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
+        assert set(rows.rows()) == set(all_agents(make_study(name, "paper")).select(who).rows())
         for plan in study.runs.values():  # as few as can be
             sizes = [spec.agents.height for spec in plan.populations.values()]
             assert max(sizes) <= most
@@ -135,39 +131,41 @@ def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(mo
 
 
 def test_the_other_studies_are_the_papers() -> None:
-    sensitivity = all_agents(atari_study("atari-sensitivity", PAPER))
+    sensitivity = all_agents(make_study("atari-sensitivity", "paper"))
     assert sensitivity.height == 3 * 8 * 5
     assert sensitivity["k"].unique().sort().to_list() == [0, 1, 32, 64, 128, 256, 512, 1024]
-    rmsprop = atari_study("atari-rmsprop", PAPER)
+    rmsprop = make_study("atari-rmsprop", "paper")
     assert all_agents(rmsprop).height == 55 * 2 * 3
     assert {s.optimizer for s in rmsprop.runs["dqn"].settings.values()} == {"rmsprop"}
-    beta = all_agents(atari_study("atari-rdq-beta", PAPER))
+    beta = all_agents(make_study("atari-rdq-beta", "paper"))
     assert beta.height == 5 * 5 * 5
     assert beta["algorithm"].unique().to_list() == ["rdq"]
     assert 0.001 in beta["beta"].to_list()
 
 
 def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
-    options = AtariOptions(scale="smoke", env=("Pong", "Breakout"), atari_protocol="machado-2018-minimal")
-    (plan,) = atari_study("atari57", options).runs.values()
+    protocol = "machado-2018-minimal"
+    (plan,) = make_study("atari57", "smoke", env=("Pong", "Breakout"), atari_protocol=protocol).runs.values()
     by_game = {spec.label: set(spec.agents["k"]) for spec in plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
-    (full,) = atari_study("atari57", AtariOptions(scale="smoke", env=("Pong", "Breakout"))).runs.values()
+    (full,) = make_study("atari57", "smoke", env=("Pong", "Breakout")).runs.values()
     (spec,) = full.populations.values()  # 18 actions in both: one population
     assert set(spec.agents["k"]) == {0.0, 18.0}
 
 
 def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
-    options = AtariOptions(
-        scale="paper",
+    study = make_study(
+        "atari57",
+        "paper",
         env=("pong",),
         seeds=8,
         steps=500_000,
         eval_interval=100_000,
         eval_timesteps=30_000,
         delayed_actor=True,
+        algorithm=("dqn", "ib-dqn"),
+        k=(18,),
     )
-    study = atari_study("atari57", options, algorithm=("dqn", "ib-dqn"), k=(18,))
     (plan,) = study.runs.values()
     (spec,) = plan.populations.values()
     assert spec.agents.height == 16
@@ -175,14 +173,13 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "steps 500,000 instead of 50,000,000",
-        "checkpoint interval 100,000 instead of 250,000",
         "delayed actor True instead of False",
         "eval interval 100,000 instead of 250,000",
         "eval timesteps 30,000 instead of 125,000",
         "without dueling-dqn, rdq, iqn, ib-iqn",
-        "ib-dqn with k = 18 instead of 1, n",
         "1 of 57 games",
         "8 seeds instead of 5",
+        "k of ib-dqn: 18 instead of 1, n",
         "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
         OVERLAP,
         "batches are drawn with replacement",
@@ -194,36 +191,36 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
 
 def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
     for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
-        study = atari_study("atari57", AtariOptions(scale="smoke"), algorithm=algorithms)
+        study = make_study("atari57", "smoke", algorithm=algorithms)
         assert sum("quantiles" in words for words in study.deviations) == said
 
 
 def test_other_algorithms_values_and_games_are_said() -> None:
-    options = AtariOptions(scale="paper", env=("Pong", "AirRaid"))  # AirRaid is none of the 57
-    study = atari_study("atari57", options, algorithm=("double-dqn", "dqn"))
+    games = ("Pong", "AirRaid")  # AirRaid is none of the 57
+    study = make_study("atari57", "paper", env=games, algorithm=("double-dqn", "dqn"))
     assert "without dueling-dqn, ib-dqn, rdq, iqn, ib-iqn" in study.deviations
     assert "with double-dqn, which is not in the paper's study" in study.deviations
     assert "2 games, not all of them the paper's 57" in study.deviations
-    beta = atari_study("atari-rdq-beta", PAPER, beta=(0.001, 0.5))
+    beta = make_study("atari-rdq-beta", "paper", beta=(0.001, 0.5))
     (said,) = (words for words in beta.deviations if "beta" in words)
-    assert said == "beta = 0.001, 0.5 instead of 1e-05, 0.0001, 0.001, 0.01, 0.1"
-    small = atari_study("atari-sensitivity", AtariOptions(scale="small"))
-    assert "ib-dqn with k = 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024" in small.deviations
+    assert said == "beta: 0.001, 0.5 instead of 1e-05, 0.0001, 0.001, 0.01, 0.1"
+    small = make_study("atari-sensitivity", "small")
+    assert "k of ib-dqn: 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024" in small.deviations
 
 
 def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
     def guesses(study: Study) -> list[str]:
         return [words for words in study.deviations if "guess" in words]
 
-    (games,) = guesses(atari_study("atari-rmsprop", PAPER))
+    (games,) = guesses(make_study("atari-rmsprop", "paper"))
     assert "all but Defender and Surround" in games
-    (beta,) = guesses(atari_study("atari-rdq-beta", AtariOptions(scale="small")))
+    (beta,) = guesses(make_study("atari-rdq-beta", "small"))
     assert "0.001 alone" in beta
     for name in ("atari57", "atari-sensitivity"):
-        assert guesses(atari_study(name, PAPER)) == []
+        assert guesses(make_study(name, "paper")) == []
     # Games and values that somebody chose are not guesses of ours.
-    assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", env=("Pong",)))) == []
-    assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
+    assert guesses(make_study("atari-rmsprop", "paper", env=("Pong",))) == []
+    assert guesses(make_study("atari-rdq-beta", "paper", beta=(0.001,))) == []
 
 
 def test_whether_rewards_are_signs_is_the_protocols() -> None:
@@ -251,7 +248,7 @@ def test_one_is_singular_in_a_plan(cli: Cli) -> None:
     few = ("--algorithm", "dqn", "--env", "Pong", "--seeds", 1, "--rate", "100", "--plan")
     code, text, _ = cli("reproduce", "atari57", "--scale", "smoke", *few)
     assert code == 0
-    assert "dqn: 1 agent in 1 population of at most 1, 300 steps each" in text
+    assert "ALE/Pong-v5: 1 agent in 1 population, 300 steps each" in text
     assert "atari57: 1 agent in all" in text
     assert "not as in the paper: 1 seed instead of 5" in text
 
@@ -259,17 +256,16 @@ def test_one_is_singular_in_a_plan(cli: Cli) -> None:
 def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "study"
     words = "reproduce atari57 --scale smoke --steps 240 --eval-interval 120 --eval-timesteps 100"
-    options = AtariOptions(scale="smoke", steps=240, eval_interval=120, eval_timesteps=100)
     command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
     assert code == 0
     # 4 agents x (240 steps + 3 evaluations of 100) / 100 per second = 21.6 s.
-    assert "dqn: 4 agents in 1 population of at most 4, 240 steps each and 300 of" in text
+    assert "ALE/Pong-v5: 4 agents in 1 population, 240 steps each" in text
     assert "0.4 minutes at 100 agent-steps/s, given" in text
     assert "Atari protocol machado-2018: " in text
     assert "no agent diverged" in text
     # What differs is one line here, and in full in the report.
-    said = atari_study("atari57", options).deviations
+    said = make_study("atari57", "smoke", steps=240, eval_interval=120, eval_timesteps=100).deviations
     assert text.count("not as in the paper") == 1
     assert f"not as in the paper: scale smoke, with {len(said)} departures (see" in text
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
@@ -316,7 +312,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
     words = ("reproduce", "atari-sensitivity", "--scale", "paper", "--out", out, "--plan")
     code, text, _ = cli(*words, "--rate", "10000")
     assert (code, out.exists()) == (0, False)
-    assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
+    assert "120 agents in 1 population, split into 8, 50,000,000 steps each" in text
     # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 per second.
     hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
     assert f"120 agents in all, {hours:,.1f} hours" in text
@@ -364,15 +360,17 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     words = [*("reproduce", "atari57", "--scale", "paper", "--algorithm", "dqn", "ib-dqn")]
     words += ["--out", str(tmp_path / "study")]
     code, text, err = cli(*words)
-    assert (code, text, err.count("\n")) == (2, "", 1)
+    assert (code, err.count("\n"), (tmp_path / "study").exists()) == (2, 1, False)
+    assert "memory: does not fit" in text
+    assert "agent-steps/s" not in text  # nothing is measured: it does not fit
     # 0.95 x 40 GB at 7.1 GB and a little an agent.
     assert "16 agents require" in err
     assert ": about 5 would fit" in err
     assert err.rstrip().endswith("or a smaller --population-agents")
     assert cli(*words, "--population-agents", "5", "--rate", "1", "--plan")[0] == 0
-    code, plan, last = cli(*words, "--plan")  # nothing is measured: it does not fit
+    code, plan, last = cli(*words, "--plan")
     assert (code, last) == (2, err)
-    assert "dqn: 855 agents in 54 populations of at most 16" in plan
+    assert "855 agents in 1 population, split into 54, 50,000,000 steps each" in plan
     assert "memory: does not fit" in plan
     assert "atari57: 855 agents in all" in plan
     code, plan, _ = cli(*words, "--plan", "--rate", "1000")

@@ -13,13 +13,13 @@ from undrawn import undrawn
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.experiments.lunarlander import ENV, lunarlander_study
+from valueshare.experiments.study import make_study
 
 
 def test_the_papers_scale_is_the_papers() -> None:
-    study = lunarlander_study(scale="paper")
+    study = make_study("lunarlander", scale="paper")
     (plan,) = study.runs.values()
-    settings = plan.settings[ENV]
+    settings = plan.settings["LunarLander-v3"]
     assert plan.agents.height == 2_040  # 17 k x 120 seeds
     assert plan.agents["k"].unique().sort().to_list() == [0.0, *(2.0**i for i in range(16))]
     assert plan.agents["step_size"].unique().to_list() == [1e-3]
@@ -34,16 +34,16 @@ def test_the_papers_scale_is_the_papers() -> None:
 
 
 def test_every_departure_from_the_paper_is_said() -> None:
-    said = lunarlander_study(scale="paper", eval_episodes=10, seeds=8, tf32=True).deviations
+    said = make_study("lunarlander", scale="paper", eval_episodes=10, seeds=8, tf32=True).deviations
     assert said[:3] == (
         "eval episodes 10 instead of 100",
         "tf32 True instead of False",
         "8 seeds instead of 120",
     )
-    small = lunarlander_study(scale="small")
+    small = make_study("lunarlander", scale="small")
     assert "hidden 128-128 instead of 256-256" in small.deviations
     assert "steps 50,000 instead of 100,000" in small.deviations
-    assert "5 values of k instead of 17" in small.deviations
+    assert "k of ib-dqn: 0, 4, 32, 1024, 32768 instead of 17 values" in small.deviations
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_every_departure_from_the_paper_is_said() -> None:
     [
         ({"scale": "huge"}, "unknown scale 'huge': write one of smoke, small, paper"),
         ({"eval_episodes": 0}, "eval_episodes = 0"),
-        ({"seeds": 1}, "`seeds = 1`: an interval needs at least 2"),
+        ({"seeds": 0}, "`seeds = 0`: write a number >= 1"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        lunarlander_study(**options)
+        make_study("lunarlander", **options)
 
 
 def test_the_full_scale_is_the_papers_with_step_sizes() -> None:
-    study, paper = lunarlander_study("lunarlander-step-size", "full"), lunarlander_study(scale="paper")
+    study, paper = make_study("lunarlander-step-size", "full"), make_study("lunarlander", scale="paper")
     plan, paper_plan = study.runs[""], paper.runs[""]
     assert plan.agents.height == 9 * 6 * 30
     assert plan.agents["k"].unique().sort().to_list() == [0, 1, 2, 4, 8, 16, 32, 64, 128]
@@ -74,23 +74,21 @@ def test_the_full_scale_is_the_papers_with_step_sizes() -> None:
     others = ("agent", "k", "step_size", "seed")
     assert plan.agents.drop(others).unique().equals(paper_plan.agents.drop(others).unique())
     assert study.deviations[:3] == (
-        "9 values of k instead of 17",
-        "6 step sizes instead of 0.001 alone",
         "30 seeds instead of 120",
+        "step size: 3e-05, 0.0001, 0.0003, 0.001, 0.003, 0.01 instead of 0.001",
+        "k of ib-dqn: 9 values instead of 17 values",
     )
     assert study.deviations[3:] == paper.deviations
 
 
 def test_options_replace_those_of_the_scale_and_bad_ones_are_refused() -> None:
-    study = lunarlander_study("lunarlander-step-size", "full", eval_episodes=5, seeds=4, tf32=True)
-    settings = study.runs[""].settings[ENV]
+    study = make_study("lunarlander-step-size", "full", eval_episodes=5, seeds=4, tf32=True)
+    settings = study.runs[""].settings["LunarLander-v3"]
     assert (settings.eval_episodes, settings.eval_envs, settings.tf32) == (5, 5, True)
     assert study.runs[""].agents.height == 9 * 6 * 4
     assert "4 seeds instead of 120" in study.deviations
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of smoke, small, full"):
-        lunarlander_study("lunarlander-step-size", "paper")
-    with pytest.raises(InvalidInput, match="`seeds = 1`: an interval needs at least 2"):
-        lunarlander_study("lunarlander-step-size", seeds=1)
+        make_study("lunarlander-step-size", "paper")
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ def test_k_with_its_step_size_from_command_to_report(tmp_path: Path, capsys: pyt
     assert "settings-map" in report["figures"]
     page = (out / "report" / "report.html").read_text()
     assert str(tmp_path) not in page
-    assert "2 step sizes instead of 0.001 alone" in page
+    assert "step size: 0.0001, 0.001 instead of 0.001" in page
     assert "the best step size of each k" in page
     (found,) = report["numbers"]["swept_settings"]
     _compare_with_plain_python(pl.read_parquet(out / "report" / "tables" / "evaluations.parquet"), found)

@@ -9,9 +9,9 @@ import pytest
 
 from valueshare.analysis.importers.results import Results
 from valueshare.cli import main
+from valueshare.envs.minatar import MINATAR_GAMES
 from valueshare.errors import InvalidInput
-from valueshare.experiments.lunarlander import lunarlander_study
-from valueshare.experiments.minatar import AGENTS, GAMES, minatar_study
+from valueshare.experiments.study import make_study
 from valueshare.population.presets import minatar
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures
@@ -19,25 +19,28 @@ from valueshare.report.findings import compare_all
 
 
 def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
-    (plan,) = minatar_study("small").runs.values()
+    (plan,) = make_study("minatar", "small").runs.values()
     settings = plan.settings["Breakout-MinAtar"]
     assert plan.agents.height == 8 * 5 * 10
     assert settings == minatar().settings
     assert settings.steps == 1_000_000
-    assert plan.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in GAMES]
-    assert set(plan.agents.select("algorithm", "k").iter_rows()) == {(agent.algorithm, agent.k) for agent in AGENTS}
+    assert plan.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in MINATAR_GAMES]
+    assert plan.agents.select("algorithm", "k").unique(maintain_order=True).rows() == [
+        *(("dqn", 0.0), ("double-dqn", 0.0), ("dueling-dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 6.0)),
+        *(("rdq", 0.0), ("iqn", 0.0), ("ib-iqn", 6.0)),
+    ]
     assert set(plan.agents.select("algorithm", "step_size").iter_rows()) == {
         *((name, 5e-4) for name in ("dqn", "double-dqn", "ib-dqn", "rdq", "iqn", "ib-iqn")),
         ("dueling-dqn", 2.5e-4),
     }
     assert plan.agents["agent"].to_list() == list(range(400))
-    (full,) = minatar_study("full").runs.values()
+    (full,) = make_study("minatar", "full").runs.values()
     assert (full.agents.height, full.settings["Breakout-MinAtar"].steps) == (8 * 5 * 30, 5_000_000)
 
 
 def test_the_numbers_of_actions_are_stored_so_that_k_may_be_n() -> None:
-    for study in (minatar_study("smoke"), lunarlander_study(scale="smoke"), lunarlander_study("lunarlander-actions")):
-        (plan,) = study.runs.values()
+    for name, scale in (("minatar", "smoke"), ("lunarlander", "smoke"), ("lunarlander-actions", "small")):
+        (plan,) = make_study(name, scale).runs.values()
         # As the environments themselves have them; the small study's bins are 3, 7 and 15 per engine.
         counts = {"LunarLander-v3": 4, **{f"LunarLanderContinuous-v3-bins{n}x{n}": n * n for n in (3, 7, 15)}}
         assert plan.actions == {env: counts.get(env, 6) for env in plan.agents["env"].unique()}
@@ -45,7 +48,9 @@ def test_the_numbers_of_actions_are_stored_so_that_k_may_be_n() -> None:
 
 def test_step_sizes_are_tried_on_other_seeds() -> None:
     sizes = (1e-4, 1e-3)
-    study = minatar_study("small", env=["breakout"], algorithm=["iqn"], step_size=sizes, seeds=3, first_seed=100)
+    study = make_study(
+        "minatar", "small", env=["breakout"], algorithm=["iqn"], step_size=sizes, seeds=3, first_seed=100
+    )
     (plan,) = study.runs.values()
     assert sorted(plan.agents.select("step_size", "seed").iter_rows()) == [
         (s, n) for s in sizes for n in (100, 101, 102)
@@ -59,7 +64,7 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
         ({"env": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
         ({"algorithm": ["sarsa"]}, "there is no algorithm 'sarsa': write one of dqn"),
         ({"algorithm": ["ib-double-dqn"]}, "the study has no ib-double-dqn: write one of dqn"),
-        ({"seeds": 1}, "an interval needs at least 2"),
+        ({"seeds": 0}, "`seeds = 0`: write a number >= 1"),
         ({"first_seed": -1}, "first_seed = -1"),
         ({"first_seed": 2**63, "seeds": 2}, f"write at most {2**63 - 2}, with 2 seeds"),
         ({"steps": 0}, "steps = 0"),
@@ -67,7 +72,7 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as refusal:
-        minatar_study("small", **options)
+        make_study("minatar", "small", **options)
     assert "\n" not in str(refusal.value)
 
 

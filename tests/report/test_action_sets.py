@@ -14,7 +14,7 @@ from valueshare.analysis.importers.results import read_results
 from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
-from valueshare.experiments.lunarlander import lunarlander_study
+from valueshare.experiments.study import make_study
 from valueshare.population.presets import lunarlander_paper
 from valueshare.report.action_sets import ENGINES, FIGURE, gains, sentences
 from valueshare.report.data import report_data
@@ -164,7 +164,7 @@ def test_the_engines_are_noted_for_their_environment_alone(tmp_path: Path, env_i
 
 
 def test_the_full_study() -> None:
-    study = lunarlander_study("lunarlander-actions", "full")
+    study = make_study("lunarlander-actions", "full")
     (plan,) = study.runs.values()
     assert set(plan.settings.values()) == {lunarlander_paper().settings}
     learners = plan.agents.group_by("env", "algorithm", "k", maintain_order=True).len()
@@ -174,9 +174,9 @@ def test_the_full_study() -> None:
         for algorithm, k in (("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", float(bins**2)), ("dueling-dqn", 0.0))
     ]
     assert plan.agents["agent"].to_list() == list(range(2_160))
-    assert "9, 49, 225 actions, instead of its 4 actions" in study.deviations[0]
+    assert "LunarLander's two continuous engines in bins instead of its 4 actions" in study.deviations
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of smoke, small, full"):
-        lunarlander_study("lunarlander-actions", "paper")
+        make_study("lunarlander-actions", "paper")
 
 
 @pytest.mark.slow

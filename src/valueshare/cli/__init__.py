@@ -15,13 +15,13 @@ from typing import Any, get_origin
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
 from valueshare._version import __version__
-from valueshare.cli import reproduce
 from valueshare.cli.arguments import exit_with, with_options
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
 from valueshare.cli.evaluate import evaluate
 from valueshare.cli.messages import message
 from valueshare.cli.play import play
 from valueshare.cli.report import best, paper_table, report, watch
+from valueshare.cli.reproduce import STUDY_COMMANDS
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import extend, resume, train
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
@@ -42,14 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "best": best,
     "reproduce gridworld": reproduce_gridworld,
     "reproduce gridworld-actions": reproduce_gridworld_actions,
-    "reproduce lunarlander": reproduce.lunarlander,
-    "reproduce lunarlander-step-size": reproduce.lunarlander_step_size,
-    "reproduce lunarlander-actions": reproduce.lunarlander_actions,
-    "reproduce minatar": reproduce.minatar,
-    "reproduce atari57": reproduce.atari57,
-    "reproduce atari-sensitivity": reproduce.atari_sensitivity,
-    "reproduce atari-rmsprop": reproduce.atari_rmsprop,
-    "reproduce atari-rdq-beta": reproduce.atari_rdq_beta,
+    **{f"reproduce {name}": command for name, command in STUDY_COMMANDS.items()},
     "paper-table": paper_table,
     "tabular": tabular,
     "bench tabular": bench_tabular,

@@ -1,57 +1,42 @@
-"""The studies of deep Q-learners: LunarLander, MinAtar and Atari games."""
+"""The commands of the studies of deep Q-learners: LunarLander, MinAtar and Atari games."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import K, Tf32
-from valueshare.cli.run_and_report import require_training
-from valueshare.cli.study import AtariExecution, StudyExecution, reproduce
-from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_options import AtariOptions
-from valueshare.option_groups import AutoCompile, Device, in_group
+from valueshare.cli.arguments import K
+from valueshare.cli.study import AtariOptions, StudyOptions, reproduce
+from valueshare.option_groups import in_group
 
-if TYPE_CHECKING:
-    from valueshare.experiments.lunarlander import LunarLanderName
+PaperScale = Literal["smoke", "small", "paper"]
+OurScale = Literal["smoke", "small", "full"]
+EvalEpisodes = Annotated[
+    int | None, in_group("evaluation", help="Episodes per evaluation of one agent; default: that of the scale.")
+]
+Algorithms = Annotated[tuple[str, ...], in_group("algorithm")]
+Options = Annotated[StudyOptions, Parameter(name="*")]
+OfAtari = Annotated[AtariOptions, Parameter(name="*")]
+DEFAULT, ATARI = StudyOptions(), AtariOptions()
 
-
-@dataclass(frozen=True)
-class StudyArguments:
-    """Options of LunarLander and MinAtar studies, besides their scale."""
-
-    seeds: Annotated[int | None, in_group("algorithm")] = None
-    """Number of seeds (agents per combination); default: that of the scale."""
-    eval_episodes: Annotated[int | None, in_group("evaluation")] = None
-    """Episodes per evaluation of one agent; default: that of the scale."""
-    device: Device = "auto"
-    compile: AutoCompile = None
-    tf32: Tf32 = False
-    running: Annotated[StudyExecution, Parameter(name="*")] = StudyExecution()  # noqa: RUF009 (frozen)
-
-    @property
-    def of_study(self) -> dict[str, Any]:
-        """Options of the study itself."""
-        numbers = {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
-        return {**numbers, "device": self.device, "compiled": self.compile}
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """Options that the study's command needs to make the same results."""
-        device = None if self.device == "auto" else self.device
-        counts = {"device": device, "eval_episodes": self.eval_episodes, "seeds": self.seeds}
-        return {**counts, "compile": self.compile, "tf32": self.tf32 or None}
+STUDY_COMMANDS: dict[str, Callable[..., None]] = {}  # by the name of the study
 
 
-Arguments = Annotated[StudyArguments, Parameter(name="*")]
-AtariArguments = Annotated[AtariOptions, Parameter(name="*")]
-ExecutionArguments = Annotated[AtariExecution, Parameter(name="*")]
-DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), AtariExecution()
+def _study(declared: Callable[..., None]) -> Callable[..., None]:
+    """The command of the study that a function is named after, with its options and its help."""
+    name = declared.__name__.replace("_", "-")
+
+    @wraps(declared)
+    def command(**given: Any) -> None:
+        reproduce(name, **given)
+
+    STUDY_COMMANDS[name] = command
+    return command
 
 
-def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", arguments: Arguments = DEFAULT) -> None:
+@_study
+def lunarlander(*, scale: PaperScale = "small", eval_episodes: EvalEpisodes = None, options: Options = DEFAULT) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
     To resume a stopped run, run the same command again.
@@ -59,11 +44,11 @@ def lunarlander(*, scale: Literal["smoke", "small", "paper"] = "small", argument
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander", scale, arguments)
 
 
+@_study
 def lunarlander_step_size(
-    *, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT
+    *, scale: OurScale = "small", eval_episodes: EvalEpisodes = None, options: Options = DEFAULT
 ) -> None:
     """Additional study (not in the paper): k with its step size, as a map, and how to choose both.
 
@@ -74,10 +59,12 @@ def lunarlander_step_size(
         scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
             needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-step-size", scale, arguments)
 
 
-def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", arguments: Arguments = DEFAULT) -> None:
+@_study
+def lunarlander_actions(
+    *, scale: OurScale = "small", eval_episodes: EvalEpisodes = None, options: Options = DEFAULT
+) -> None:
     """Additional study (not in the paper): LunarLander's continuous engines in 9, 49 and 225 bins.
 
     DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
@@ -86,25 +73,19 @@ def lunarlander_actions(*, scale: Literal["smoke", "small", "full"] = "small", a
     Args:
         scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-actions", scale, arguments)
 
 
-def _reproduce_lunarlander(name: "LunarLanderName", scale: str, arguments: StudyArguments) -> None:
-    require_training()
-    from valueshare.experiments.lunarlander import lunarlander_study
-
-    reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, arguments.changed)
-
-
+@_study
 def minatar(
     *,
-    scale: Literal["smoke", "small", "full"] = "small",
+    scale: OurScale = "small",
     env: Annotated[tuple[str, ...], in_group("environment")] = (),
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (),
+    algorithm: Algorithms = (),
     step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (),
     first_seed: Annotated[int, in_group("algorithm")] = 0,
     steps: Annotated[int | None, in_group("environment")] = None,
-    arguments: Arguments = DEFAULT,
+    eval_episodes: EvalEpisodes = None,
+    options: Options = DEFAULT,
 ) -> None:
     """Additional study (not in the paper): the paper's agents and Double DQN on the five games of MinAtar.
 
@@ -121,80 +102,63 @@ def minatar(
         first_seed: First seed; the seeds are consecutive. Choose step sizes on seeds that you do not report.
         steps: Environment steps per agent; default: that of the scale.
     """
-    require_training()
-    from valueshare.experiments.minatar import minatar_study
-
-    options: dict[str, Any] = {"env": env, "algorithm": algorithm, "step_size": step_size}
-    options |= {"first_seed": first_seed, "steps": steps}
-    study = minatar_study(scale, **options, **arguments.of_study)
-    changed = {name: value for name, value in options.items() if value}
-    reproduce(study, arguments.running, {**changed, **arguments.changed})
 
 
+@_study
 def atari57(
     *,
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (),
+    scale: PaperScale = "small",
+    algorithm: Algorithms = (),
     k: K = (),
-    study: AtariArguments = ATARI,
-    running: ExecutionArguments = HERE,
+    atari: OfAtari = ATARI,
+    options: Options = DEFAULT,
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
     To resume a stopped study, run the same command again.
 
     Args:
+        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
         algorithm: Algorithms to compare; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
             and ib-iqn.
         k: Value-sharing k of the ib- algorithms (n: the number of actions); default: n, for ib-dqn at the paper's scale
             also 1.
     """
-    _reproduce_atari("atari57", study, running, algorithm=algorithm, k=k)
 
 
-def atari_sensitivity(*, k: K = (), study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
+@_study
+def atari_sensitivity(
+    *, scale: PaperScale = "small", k: K = (), atari: OfAtari = ATARI, options: Options = DEFAULT
+) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
+        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
         k: Value-sharing k (n: the number of actions); default: 0, 1, 32, 64, ..., 1024, fewer at the
             smaller scales.
     """
-    _reproduce_atari("atari-sensitivity", study, running, k=k)
 
 
-def atari_rmsprop(*, study: AtariArguments = ATARI, running: ExecutionArguments = HERE) -> None:
-    """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
-    _reproduce_atari("atari-rmsprop", study, running)
+@_study
+def atari_rmsprop(*, scale: PaperScale = "small", atari: OfAtari = ATARI, options: Options = DEFAULT) -> None:
+    """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games.
+
+    Args:
+        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
+    """
 
 
+@_study
 def atari_rdq_beta(
     *,
+    scale: PaperScale = "small",
     beta: Annotated[tuple[float, ...], in_group("algorithm")] = (),
-    study: AtariArguments = ATARI,
-    running: ExecutionArguments = HERE,
+    atari: OfAtari = ATARI,
+    options: Options = DEFAULT,
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
+        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
         beta: Weights of the penalty; default: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
-    _reproduce_atari("atari-rdq-beta", study, running, beta=beta)
-
-
-def _reproduce_atari(
-    name: str, options: AtariOptions, running: AtariExecution, **choices: Sequence[str | float]
-) -> None:
-    require_training("atari")
-    from valueshare.experiments.atari import atari_study
-
-    launcher = running.study.launcher
-    if running.rate is not None and not 0 < running.rate < math.inf:
-        raise InvalidInput(f"`rate = {running.rate:g}`: write agent-steps per second, or leave it out")
-    if running.rate is not None and launcher.launcher == "ray":
-        raise InvalidInput("`rate` is the speed of one machine: leave it out, on Ray speeds are measured")
-    study = atari_study(name, options, population_agents=launcher.population_agents, **choices)  # type: ignore[arg-type]
-    # The plan is split already.
-    whole = replace(running, study=replace(running.study, launcher=replace(launcher, population_agents=0)))
-    split = {"population_agents": launcher.population_agents or None}
-    usual = asdict(ATARI)
-    changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, whole.study, {**changed, **choices, **split}, atari=whole)

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,19 +19,10 @@ from valueshare.signals import Stopped, StopRequest, exit_during_import
 from valueshare.text import option_words, pluralize, resume_command
 
 if TYPE_CHECKING:
-    from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
 
 FAILED = 1  # exit code of a command that could not do all of its work
-
-
-def print_plan(plan: "Plan", execution: "ExecutionOptions", about: Sequence[str] = ()) -> None:
-    """Print settings, resources and memory of a plan, line by line: a refusal may follow."""
-    from valueshare import starting
-
-    for line in starting.plan_lines(plan, execution, about):
-        print_line(line)
 
 
 def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False) -> int:

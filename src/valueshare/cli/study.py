@@ -3,21 +3,23 @@
 The plan of an Atari study is printed before it starts: agents, populations, memory and hours.
 """
 
+import math
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Threads, writable_location
+from valueshare.cli.arguments import AgentGroups, LauncherArguments, Out, Tf32, Threads, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.run_and_report import command_line, print_plan, require_training, run_and_report, stored_plan
+from valueshare.cli.run_and_report import command_line, require_training, run_and_report, stored_plan
 from valueshare.errors import InvalidInput
-from valueshare.option_groups import in_group
+from valueshare.option_groups import AutoCompile, Device, in_group
+from valueshare.population.settings import SETTINGS
 from valueshare.printing import print_line
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.storage.locations import Location, Url
@@ -26,15 +28,21 @@ from valueshare.text import pluralize
 
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
-    from valueshare.resources import PreparedPlan
     from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.plan import Plan
 
+SCALE = "; default: that of the scale"
+
 
 @dataclass(frozen=True)
-class StudyExecution:
-    """Options of running a study; none of them changes an agent's random numbers."""
+class StudyOptions:
+    """Options of every study."""
 
+    seeds: Annotated[int | None, in_group("algorithm")] = None
+    """Number of seeds (agents per combination); default: that of the scale."""
+    device: Device = "auto"
+    compile: AutoCompile = None
+    tf32: Tf32 = False
     out: Out = None
     """Folder of runs and report; default: results/STUDY-SCALE."""
     plan: Annotated[bool, in_group("execution")] = False
@@ -43,63 +51,90 @@ class StudyExecution:
     launcher: LauncherArguments = LOCAL
 
 
-@dataclass(frozen=True)
-class AtariExecution:
-    """Options of running an Atari study."""
+def _setting(name: str, more: str = "") -> Parameter:
+    """The help of a training setting; a switch of train can be switched off here too."""
+    declared = SETTINGS[name]
+    negative = f"--no-{name.replace('_', '-')}" if declared.kind is bool else ()
+    return in_group(declared.group, help=declared.help.removesuffix(".") + more + ".", negative=negative)
 
-    study: Annotated[StudyExecution, Parameter(name="*")] = StudyExecution()
+
+@dataclass(frozen=True)
+class AtariOptions:
+    """Options of Atari studies alone."""
+
+    env: Annotated[tuple[str, ...], in_group("environment")] = ()
+    """Atari games, like Pong or NameThisGame; default: those of the scale."""
+    steps: Annotated[int | None, _setting("steps", SCALE)] = None
+    eval_interval: Annotated[int | None, _setting("eval_interval", SCALE)] = None
+    eval_timesteps: Annotated[int | None, in_group("evaluation")] = None
+    """Environment steps per evaluation of one agent; default: that of the scale."""
+    replay_capacity: Annotated[int | None, _setting("replay_capacity", ", 7.1 kB each" + SCALE)] = None
+    replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _setting("replay_device")] = None
+    atari_protocol: Annotated[str, _setting("atari_protocol")] = "machado-2018"
+    delayed_actor: Annotated[bool, _setting("delayed_actor")] = False
     rate: Annotated[float | None, in_group("execution")] = None
     """Agent-steps per second, to estimate the hours; default: measured for a few seconds."""
     groups: AgentGroups = 0
 
 
+EXECUTION = ("out", "plan", "threads", "launcher", "rate", "groups")  # options that do not change a study
+
+
 class StudyRun(NamedTuple):
     """One run of a study, or a shard's part of it."""
 
-    name: str
     plan: "Plan"
     folder: Location  # of the run, or of the shard within it
     resuming: bool  # a run of this very plan is in the folder
 
 
 def reproduce(
-    study: "Study", running: StudyExecution, options: Mapping[str, Any], atari: AtariExecution | None = None
+    name: str,
+    *,
+    scale: str = "small",
+    options: StudyOptions = StudyOptions(),  # noqa: B008 (frozen)
+    atari: AtariOptions = AtariOptions(),  # noqa: B008 (frozen)
+    **choices: Any,
 ) -> None:
     """Run or resume a study, write its report, and print what was found.
 
-    `options` of the command change the study. The plan of a whole Atari study is
-    printed before anything is run; each run of another study prints its own when it starts.
+    `choices` are other arguments of `make_study`. The plan of an Atari study is printed before it starts; each run of
+    another study prints its own when it starts.
     """
-    require_training()
+    is_atari, launcher = name.startswith("atari"), options.launcher
+    require_training("atari" if is_atari else "train")
     from valueshare import starting
+    from valueshare.experiments.study import make_study
     from valueshare.report.write import write_report
     from valueshare.result_files import TRUSTED_LIMIT
     from valueshare.runs.launchers import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
-    launcher = running.launcher
-    out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    location = writable_location(out)
-    study_runs = _study_runs(study, location, launcher, planned=running.plan)
-    chosen = {"scale": study.scale, "population_agents": launcher.population_agents or None, **options}
-    command = command_line(f"reproduce {study.name}", {**chosen, "shard": launcher.shard})
+    if atari.rate is not None and not 0 < atari.rate < math.inf:
+        raise InvalidInput(f"`rate = {atari.rate:g}`: write agent-steps per second, or leave it out")
+    if atari.rate is not None and launcher.launcher == "ray":
+        raise InvalidInput("`rate` is the speed of one machine: leave it out, on Ray speeds are measured")
+    given = {**_changed(atari), **_changed(options), **choices}
+    of_study = {option: value for option, value in given.items() if option not in EXECUTION}
+    study = make_study(name, scale, population_agents=launcher.population_agents, **of_study)
+    whole = {"scale": scale, "population_agents": launcher.population_agents or None, **of_study}
+    command = command_line(f"reproduce {name}", {**whole, "shard": launcher.shard})
+    if is_atari:  # the plan is split already
+        launcher = replace(launcher, population_agents=0)
+    location = writable_location(f"results/{name}-{scale}" if options.out is None else options.out)
+    study_runs = _study_runs(study, location, launcher, planned=options.plan)
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
-            threads=running.threads or None,
+            threads=options.threads or None,
             should_stop=stop,
-            groups=(atari.groups if atari else 0) or None,
+            groups=atari.groups or None,
             launcher=launcher,
             callbacks=(),
         )
-        if atari:
-            for line in study_lines(study, atari, study_runs, execution):
+        if options.plan or (is_atari and not any(run.resuming for run in study_runs)):
+            for line in _plan_lines(study, study_runs, execution, atari.rate, planned=options.plan, timed=is_atari):
                 print_line(line)
-        elif running.plan:
-            for run in study_runs:
-                print_plan(run.plan, execution)
-                print_line(f"run folder: {run.folder}")
-            print_line(f"settings are shown as options of train; valueshare reproduce {study.name} --help has its own")
-        if running.plan:
+        if options.plan:
             return
         code = 0
         for run in study_runs:
@@ -115,6 +150,15 @@ def reproduce(
     with synced_folder(location / "report") as report_folder:
         written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)
         print_written(written, location / "report")
+
+
+def _changed(options: StudyOptions | AtariOptions) -> dict[str, Any]:
+    """The options that do not have their default value."""
+    return {
+        declared.name: value
+        for declared in fields(options)
+        if (value := getattr(options, declared.name)) != declared.default
+    }
 
 
 def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
@@ -137,71 +181,72 @@ def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *
         if stored is None and isinstance(folder, Path):
             refuse_existing_run(folder, plan)
         kept = None if planned else stored
-        study_runs.append(StudyRun(name, kept or plan, folder, resuming=kept is not None))
+        study_runs.append(StudyRun(kept or plan, folder, resuming=kept is not None))
     return study_runs
 
 
-def study_lines(
-    study: "Study", running: AtariExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
+def _plan_lines(
+    study: "Study",
+    study_runs: Sequence[StudyRun],
+    execution: "ExecutionOptions",
+    rate: float | None,
+    *,
+    planned: bool,
+    timed: bool,
 ) -> Iterator[str]:
-    """Agents, populations, memory and hours of an Atari study, line by line; one that cannot run is refused.
+    """The plan of every run, its hours if it is `timed`, and what differs from the paper.
 
-    With `--plan`, a refusal for lack of memory comes after all lines. Hours are not estimated for a resumed study.
+    All settings and all differences are listed if the study is only `planned`. A study that does not fit into memory is
+    refused after the lines, and its speed is not measured.
     """
     from valueshare.envs import atari_protocol
-    from valueshare.experiments.atari import evaluation_steps
+    from valueshare.experiments.study import evaluation_steps
+    from valueshare.population.memory import DoesNotFit
     from valueshare.resources import cluster_for, prepare_plan
-    from valueshare.runs.run_folder import stored_workers
+    from valueshare.runs.plan_text import plan_listing, plan_summary
 
+    refusal, seconds, about = None, 0.0, plan_listing if planned else plan_summary
     with cluster_for(execution.launcher) as cluster:
-        launch_plans = []
         for run in study_runs:
-            workers = stored_workers(run.folder) if run.resuming and isinstance(run.folder, Path) else 0
-            launch_plans.append(
-                prepare_plan(
-                    run.plan, execution, cluster, resuming=run.resuming, stored_workers=workers, try_compile=False
-                )
-            )
-        needs, refusal = _memory_lines(launch_plans, at_once=not running.study.plan)
-        # A run that does not fit cannot be measured.
-        estimates = not any(run.resuming for run in study_runs) and (running.rate or not refusal)
-        seconds = 0.0
-        for run, launch_plan, memory in zip(study_runs, launch_plans, needs, strict=True):
-            plan, specs = launch_plan.plan, list(launch_plan.plan.populations.values())
-            agents, settings = plan.agents.height, specs[0].settings
-            count, largest = pluralize(len(specs), "population"), max(spec.agents.height for spec in specs)
-            yield (
-                f"{run.name}: {pluralize(agents, 'agent')} in {count} of at most {largest}, "
-                f"{pluralize(settings.steps, 'step')} each and {evaluation_steps(settings):,} of evaluation"
-            )
-            yield from (f"  {line}" for line in (*launch_plan.lines, f"memory: {memory}"))
-            if estimates and execution.launcher.launcher == "ray":  # each run prints it itself when it begins
-                if running.study.plan and (line := launch_plan.launcher.estimate(plan, None, measure=True)) is not None:
-                    yield f"  {line}"
-            elif estimates:
-                if not running.rate:
-                    yield "  measuring the speed of this machine, which takes a minute or more; --rate skips it"
-                rate = running.rate or _measure_rate(plan, execution)
-                run_seconds = agents * (settings.steps + evaluation_steps(settings)) / rate
-                origin = "given" if running.rate else "measured in this process"
-                yield f"  {_duration(run_seconds)} at {rate:,.0f} agent-steps/s, {origin}"
+            prepared = prepare_plan(run.plan, execution, cluster, try_compile=False)
+            plan, launcher = prepared.plan, prepared.launcher
+            yield from (*about(plan, prepared.resources.workers.value), *[""] * planned, *prepared.lines)
+            try:
+                yield f"memory: {prepared.check()}"
+            except DoesNotFit as error:
+                yield "memory: does not fit"
+                fewer = ", or a smaller `population_agents`" if error.fewer_agents_fit else ""
+                refusal = refusal or InvalidInput(f"{error}{fewer}")
+            if cluster is not None and planned:  # else each run prints it when it begins
+                yield from filter(None, [launcher.estimate(plan, None, measure=True)])
+            elif timed and cluster is None and (rate or not refusal):
+                if not rate:
+                    yield "measuring the speed of this machine, which takes a minute or more; --rate skips it"
+                speed = rate or _measured_speed(plan, execution)
+                settings = next(iter(plan.settings.values()))
+                run_seconds = plan.agents.height * (settings.steps + evaluation_steps(settings)) / speed
+                origin = "given" if rate else "measured in this process"
+                yield f"{_duration(run_seconds)} at {speed:,.0f} agent-steps/s, {origin}"
                 seconds += run_seconds
-    all_agents = pluralize(sum(run.plan.agents.height for run in study_runs), "agent")
-    in_all = f", {_duration(seconds)}" if seconds else ""
+            yield f"run folder: {run.folder}"
+    agents = pluralize(sum(run.plan.agents.height for run in study_runs), "agent")
     share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-    yield f"{study.name}: {all_agents} in all{share}{in_all}"
-    first, *_ = study_runs[0].plan.settings.values()
-    yield from atari_protocol(str(first.atari_protocol)).described()
-    deviations: Sequence[str] = study.deviations
-    if not running.study.plan and study.scale != "paper":
-        count = pluralize(len(deviations), "departure")
-        deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
-    yield from (f"not as in the paper: {sentence}" for sentence in deviations)
+    yield f"{study.name}: {agents} in all{share}{f', {_duration(seconds)}' if seconds else ''}"
+    first = next(iter(study_runs[0].plan.settings.values()))
+    if first.atari_protocol:
+        yield from atari_protocol(first.atari_protocol).described()
+    differences = [f"not as in the paper: {sentence}" for sentence in study.deviations]
+    if planned:
+        yield f"settings are shown as options of train; valueshare reproduce {study.name} --help has its own"
+    elif study.scale != "paper":
+        count = pluralize(len(differences), "departure")
+        differences = [f"not as in the paper: scale {study.scale}, with {count} (see --plan or the report)"]
+    yield from differences
     if refusal:
         raise refusal
 
 
-def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
+def _measured_speed(plan: "Plan", execution: "ExecutionOptions") -> float:
     """Agent-steps per second of the first population on this machine."""
     from valueshare.population.compilation import compiler_problem
     from valueshare.population.devices import checked_device
@@ -212,25 +257,5 @@ def _measure_rate(plan: "Plan", execution: "ExecutionOptions") -> float:
     return population_speed(spec, plan.device, compiled=compiled, threads=execution.threads, groups=execution.groups)
 
 
-def _memory_lines(launch_plans: "Sequence[PreparedPlan]", *, at_once: bool) -> tuple[list[str], InvalidInput | None]:
-    """A line of memory for each plan, and the first refusal if one is not to be raised `at_once`."""
-    from valueshare.population.memory import DoesNotFit
-
-    lines: list[str] = []
-    refusal: InvalidInput | None = None
-    for launch_plan in launch_plans:
-        try:
-            lines.append(launch_plan.check())
-        except DoesNotFit as error:
-            fewer = ", or a smaller `population_agents`" if error.fewer_agents_fit else ""
-            refusal = refusal or InvalidInput(f"{error}{fewer}")
-            if at_once:
-                raise refusal from error
-            lines.append("does not fit")
-    return lines, refusal
-
-
 def _duration(seconds: float) -> str:
-    if seconds >= 3_600:
-        return f"{seconds / 3_600:,.1f} hours"
-    return f"{seconds / 60:,.1f} minutes"
+    return f"{seconds / 3_600:,.1f} hours" if seconds >= 3_600 else f"{seconds / 60:,.1f} minutes"

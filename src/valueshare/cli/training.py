@@ -26,7 +26,7 @@ from valueshare.cli.arguments import (
     with_options,
     writable_location,
 )
-from valueshare.cli.run_and_report import command_line, print_plan, pythonpath, require_training, run_and_report
+from valueshare.cli.run_and_report import command_line, pythonpath, require_training, run_and_report
 from valueshare.errors import InvalidInput
 from valueshare.option_groups import AutoCompile, Device, in_group
 from valueshare.population.other_names import check_known
@@ -106,7 +106,8 @@ def train(
             callbacks=callback,
         )
         if plan:
-            print_plan(run_plan, execution, about)
+            for line in starting.plan_lines(run_plan, execution, about):
+                print_line(line)  # a refusal may follow
             print_line(f"run folder: {folder}")
             try:
                 starting.check_plan(run_plan, folder, execution)

@@ -1,21 +1,33 @@
-"""A study of deep Q-learners as data: runs, their size at each scale, and where they depart from the paper."""
+"""Plans of the studies of deep Q-learners, and where they depart from the paper.
 
-from collections.abc import Container, Mapping
-from dataclasses import replace
+A study is one run, or a few: algorithms with settings or a network of their own are then a run each, whose agents are
+split into populations that fit a GPU. The split is in the plan and does not depend on the machine: the same command
+resumes the same folders on another one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import product
 from typing import Any, NamedTuple
 
-import polars as pl
-
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name, without_layer
+from valueshare.envs import atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
+from valueshare.expansion import Coefficient, resolve_ks
+from valueshare.experiments.designs import STUDIES, StudyDesign, StudyKind, Sweep
 from valueshare.experiments.scales import by_scale
+from valueshare.learning.algorithms import algorithm_named
+from valueshare.population.agents import agent_table, concat_agents, seed_list
+from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset
-from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.runs.plan import Plan
-from valueshare.schema import Backend
+from valueshare.population.settings import PER_AGENT, SETTINGS, TrainingSettings
+from valueshare.runs.plan import Plan, split
+from valueshare.runs.planning import families, override_preset
 from valueshare.setting import as_count
+from valueshare.text import pluralize
 
-OVERLAP = "the next action is chosen before the update of a step, because learning overlaps the {}"
-REPLACEMENT = "batches are drawn with replacement"
+MOST_LISTED = 8  # values in a sentence; of more, their number
+QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles")
 
 
 class Study(NamedTuple):
@@ -27,62 +39,203 @@ class Study(NamedTuple):
     deviations: tuple[str, ...]
 
 
-class StudySize(NamedTuple):
-    """The size of a study."""
-
-    seeds: int
-    changes: dict[str, Any]  # of the published settings
-    k: tuple[float, ...] = ()
-    step_sizes: tuple[float, ...] = ()  # empty: the published one
-    epsilon_steps: int | None = None  # None: the published number
-
-
-def scaled(
-    published: Preset,
-    scales: Mapping[str, StudySize],
-    scale: str,
+def make_study(
+    name: str,
+    scale: str = "small",
     *,
-    seeds: int | None,
-    steps: int | None = None,
-    eval_episodes: int | None,
-    tf32: bool,
-) -> tuple[StudySize, TrainingSettings, list[AgentSettings]]:
-    """A scale by its name, its settings, and its agent settings for each step size; given arguments replace them."""
-    chosen, (paper, agent_settings) = by_scale(scales, scale), published
-    if seeds is not None and seeds < 2:
-        raise InvalidInput(f"`seeds = {seeds}`: an interval needs at least 2")
-    changes = dict(chosen.changes)
-    for name, count in (("steps", steps), ("eval_episodes", eval_episodes)):
-        if count is not None:
-            changes[name] = as_count(name, count)
-    episodes = changes.get("eval_episodes", paper.eval_episodes)
-    settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
-    if chosen.epsilon_steps is not None:
-        agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
-    sizes = chosen.step_sizes or (agent_settings.step_size,)
-    agent_variants = [replace(agent_settings, step_size=size) for size in sizes]
-    return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, agent_variants
+    env: Sequence[str] = (),
+    algorithm: Sequence[str] = (),
+    k: Sequence[Coefficient] = (),
+    step_size: Sequence[float] = (),
+    beta: Sequence[float] = (),
+    seeds: int | None = None,
+    first_seed: int = 0,
+    device: str = "auto",
+    compile: bool | None = None,  # noqa: A002 (the name of the option)
+    population_agents: int = 0,
+    **settings: Any,
+) -> Study:
+    """A study by its name; what is left out has the values of the scale.
 
-
-def plan_of(agents: pl.DataFrame, settings: TrainingSettings, backend: Backend, **more: Any) -> Plan:
-    """A plan of environments with the same settings and backend; `more` are other fields of it."""
-    envs = agents["env"].unique(maintain_order=True).to_list()
-    return Plan(agents, dict.fromkeys(envs, settings), dict.fromkeys(envs, backend), **more)
-
-
-def changed_settings(paper: TrainingSettings, settings: TrainingSettings, ignored: Container[str]) -> list[str]:
-    """One sentence per setting that is not the paper's.
-
-    Those in `ignored` are left out: the paper does not state them, or these algorithms do not use them.
+    Step sizes that are given are all run with every algorithm. `population_agents` is the largest size of a population
+    in studies of several runs; 0: that of the study.
     """
-    return [
-        f"{name.replace('_', ' ')} {_setting_text(value)} instead of {_setting_text(getattr(paper, name))}"
-        for name, value in settings.to_json().items()
-        if name not in ignored and value != getattr(paper, name)
+    kind = STUDIES[name]
+    values = {"k": tuple(k), "step_size": tuple(step_size), "beta": tuple(beta)}
+    design = by_scale(kind.designs, scale)
+    design = design._replace(
+        envs=tuple(dict.fromkeys(map(kind.env, env or design.envs))),
+        agents=_chosen_agents(kind, design, algorithm, {name: given for name, given in values.items() if given}),
+        seeds=design.seeds if seeds is None else as_count("seeds", seeds),
+    )
+    runs, presets = dict[str, Plan](), list[tuple[list[Sweep], Preset]]()
+    numbers = seed_list(design.seeds, first_seed)
+    for agents in _agents_of_runs(kind, design.agents):
+        preset = _changed_preset(kind, agents[0].algorithm, design.changes, settings)
+        plan = replace(_plan(kind, design.envs, agents, preset, numbers), device=device, compiled=compile)
+        if kind.population_agents:
+            plan = split(plan, population_agents or kind.population_agents)
+        runs[agents[0].algorithm if kind.population_agents else ""] = plan
+        presets.append((agents, preset))
+    return Study(name, scale, runs, tuple(dict.fromkeys(_deviations(kind, design, presets))))
+
+
+def evaluation_steps(settings: TrainingSettings) -> int:
+    """Timesteps that one agent evaluates for in a whole run, before its first step too."""
+    return settings.evaluations * settings.eval_timesteps
+
+
+def _chosen_agents(
+    kind: StudyKind, design: StudyDesign, algorithm: Sequence[str], values: Mapping[str, tuple[Any, ...]]
+) -> tuple[Sweep, ...]:
+    """The agents of these algorithms, with these values; without them, those of the design or else of the paper."""
+    known: dict[str, list[Sweep]] = {}
+    for sweep in design.agents:
+        known.setdefault(sweep.algorithm, []).append(sweep)
+    names = list(dict.fromkeys(map(algorithm_name, algorithm))) or list(known)
+    for name in names:
+        check_known("algorithm", name, ALGORITHM_INFO)
+        if name not in known:
+            if kind.by_agent:
+                raise InvalidInput(f"the study has no {name}: write one of {', '.join(known)}")
+            of_paper = [sweep for sweep in kind.paper.agents if sweep.algorithm == name] if kind.paper else []
+            known[name] = of_paper or [Sweep(name, ("n",) if algorithm_named(name).uses_k else ())]
+    with_k = [name for name in names if algorithm_named(name).uses_k]
+    if "k" in values and not with_k:
+        raise InvalidInput(f"{', '.join(names)} have no k: leave `k` out")
+    for name in with_k if 0 in values.get("k", ()) else ():
+        if (reference := without_layer(name)) in names:
+            raise InvalidInput(
+                f"`k = 0`: {name} with it is {reference}, which the study has already: leave 0 out of "
+                f"`k`, or {reference} out of `algorithm`"
+            )
+    ordered = sorted(names, key=list(known).index) if kind.by_agent else names
+    return tuple(
+        sweep._replace(
+            k=values.get("k", sweep.k) if name in with_k else (),
+            step_size=values.get("step_size", sweep.step_size),
+            beta=values.get("beta", sweep.beta),
+        )
+        for name in ordered
+        for sweep in known[name]
+    )
+
+
+def _agents_of_runs(kind: StudyKind, agents: Sequence[Sweep]) -> list[list[Sweep]]:
+    """The agents of each run: all of them, or those with the same settings, and one network and loss."""
+    runs: dict[Any, list[Sweep]] = {}
+    for sweep in agents:
+        name = sweep.algorithm
+        key = (algorithm_named(name).population_key, kind.preset(name)) if kind.population_agents else None
+        runs.setdefault(key, []).append(sweep)
+    return list(runs.values())
+
+
+def _changed_preset(kind: StudyKind, algorithm: str, changes: Mapping[str, Any], options: Mapping[str, Any]) -> Preset:
+    """The published settings of an algorithm, with the changes of the scale, and then with options."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if SETTINGS[name].kind is int:
+            as_count(name, value)
+    preset = kind.preset(algorithm)
+    own = {name: value for name, value in changes.items() if name in PER_AGENT}
+    preset = preset._replace(agent_settings=replace(preset.agent_settings, **own))
+    settings = override_preset(override_preset(preset, dict(changes)), given).settings
+    if settings.eval_episodes:
+        settings = replace(settings, eval_envs=min(settings.eval_envs, settings.eval_episodes))
+    if kind.backend == "ale":
+        protocol = atari_protocol(settings.atari_protocol)
+        settings = replace(settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
+    return preset._replace(settings=settings)
+
+
+def _plan(kind: StudyKind, envs: Sequence[str], agents: Sequence[Sweep], preset: Preset, seeds: Sequence[int]) -> Plan:
+    """Every combination, environment by environment or agent by agent."""
+    settings = dict.fromkeys(envs, preset.settings)
+    specs = {env: environment_spec(env, kind.backend, preset.settings.atari_protocol) for env in envs}
+    pairs = product(envs, agents)
+    tables = [
+        agent_table(
+            env,
+            sweep.algorithm,
+            seeds=seeds,
+            k=resolve_ks(sweep.k or (0.0,), specs[env].actions),
+            agent_settings=[
+                replace(preset.agent_settings, step_size=step_size, beta=beta)
+                for step_size in sweep.step_size or (preset.agent_settings.step_size,)
+                for beta in sweep.beta or (preset.agent_settings.beta,)
+            ],
+        )
+        for env, sweep in (sorted(pairs, key=lambda pair: agents.index(pair[1])) if kind.by_agent else pairs)
     ]
+    return Plan(
+        concat_agents(tables),
+        settings,
+        dict.fromkeys(envs, kind.backend),
+        families=families(settings, specs),
+        actions={env: spec.actions for env, spec in specs.items()},
+    )
 
 
-def _setting_text(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return "-".join(str(item) for item in value)
+def _deviations(
+    kind: StudyKind, design: StudyDesign, presets: Sequence[tuple[Sequence[Sweep], Preset]]
+) -> Iterator[str]:
+    """Settings, algorithms, their values, games and seeds that are not those of the paper, then the study's notes."""
+    for agents, preset in presets:
+        quantiles = () if any(algorithm_named(sweep.algorithm).is_quantile for sweep in agents) else QUANTILES
+        both = (kind.preset(agents[0].algorithm), preset)
+        usual, now = (asdict(settings) | asdict(own) for settings, own in both)
+        for name, value in now.items():
+            if value != usual[name] and name not in (*kind.unstated, *quantiles):
+                yield f"{name.replace('_', ' ')} {_value_text(value)} instead of {_value_text(usual[name])}"
+    swept, of_paper = _swept(design), {} if kind.paper is None else _swept(kind.paper)
+    if kind.paper is not None:
+        yield from _other_agents(kind.paper, design)
+        if "games" in kind.guesses and set(design.envs) == set(kind.paper.envs):
+            yield kind.guesses["games"]
+    of_preset = {"step size": [kind.preset(design.agents[0].algorithm).agent_settings.step_size]}
+    for name, published in {**of_preset, **of_paper}.items():
+        values = swept.get(name, published)
+        if set(values) != set(published):
+            yield f"{name}: {_listed(values)} instead of {_listed(published)}"
+        elif name in kind.guesses:
+            yield kind.guesses[name]
+    yield from kind.notes
+
+
+def _other_agents(paper: StudyDesign, design: StudyDesign) -> Iterator[str]:
+    """Algorithms, games and seeds that are not those of the paper."""
+    chosen, papers = (list(dict.fromkeys(sweep.algorithm for sweep in some.agents)) for some in (design, paper))
+    if dropped := [name for name in papers if name not in chosen]:
+        yield f"without {', '.join(dropped)}"
+    if more := [name for name in chosen if name not in papers]:
+        yield f"with {', '.join(more)}, which is not in the paper's study"
+    if len(paper.envs) > 1 and set(design.envs) != set(paper.envs):
+        games, count = pluralize(len(design.envs), "game"), len(paper.envs)
+        is_part = set(design.envs) < set(paper.envs)
+        yield f"{len(design.envs)} of {count} games" if is_part else f"{games}, not all of them the paper's {count}"
+    if design.seeds != paper.seeds:
+        yield f"{pluralize(design.seeds, 'seed')} instead of {paper.seeds}"
+
+
+def _swept(design: StudyDesign) -> dict[str, list[Any]]:
+    """The values of k, step size and beta that a design has, in words; without the preset's own."""
+    found: dict[str, list[Any]] = {}
+    for sweep in design.agents:
+        values = {f"k of {sweep.algorithm}": sweep.k, "step size": sweep.step_size, "beta": sweep.beta}
+        for name, given in values.items():
+            if given:
+                found[name] = list(dict.fromkeys([*found.get(name, ()), *given]))
+    return found
+
+
+def _listed(values: Sequence[Coefficient]) -> str:
+    if len(values) > MOST_LISTED:
+        return f"{len(values)} values"
+    return ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "-".join(map(str, value))
     return f"{value:,}" if type(value) is int else str(value)

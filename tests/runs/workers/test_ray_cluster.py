@@ -22,8 +22,7 @@ import pytest
 import valueshare
 from valueshare import starting
 from valueshare.cli import arguments
-from valueshare.experiments.atari import atari_study
-from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.study import make_study
 from valueshare.records import read_progress
 from valueshare.runs.launchers import ExecutionOptions
 
@@ -315,19 +314,21 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
     command = [*words.split(), *on_ray, "--population-agents", "1"]
     code, out, err = cli(*command, "--plan")
     assert (code, err) == (0, "")
-    assert out.count("  expected: 0:00:") == 2  # a line a run
+    assert out.count("expected: 0:00:") == 2  # a line a run
     assert "room for 2 at once on 2 nodes, with 1 CPU each" in out
     code, _, err = cli(*command, "--out", tmp_path / "there")
     assert (code, err) == (0, "")
-    options = AtariOptions(
-        scale="smoke",
+    study = make_study(
+        "atari57",
+        "smoke",
+        algorithm=("dqn", "dueling-dqn"),
         seeds=2,
         steps=120,
         eval_interval=120,
         eval_timesteps=100,
         replay_capacity=200,
     )
-    for name, plan in atari_study("atari57", options, algorithm=("dqn", "dueling-dqn")).runs.items():
+    for name, plan in study.runs.items():
         here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from valueshare.experiments.atari import atari_study
-from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.study import make_study
 from valueshare.population import train
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.state import Population
@@ -33,7 +32,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
     monkeypatch.setattr(train, "make_engine", noted)
     monkeypatch.setattr(tasks, "MEASURE_SECONDS", 0.1)
     monkeypatch.setattr(tasks, "WARM_UP_STEPS", 8)
-    (plan,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs.values()
+    (plan,) = make_study("atari57", "smoke", replay_device=place).runs.values()
     spec = plan.populations["population-0"]
     spec = replace(spec, agents=spec.agents.head(2))
     rate = tasks.population_speed(spec, "cpu", compiled=False, threads=2, groups=groups)
