@@ -22,8 +22,7 @@ from valueshare.learning.losses import (
     quantile_huber_loss,
 )
 from valueshare.learning.randomness import uniform
-from valueshare.nn.heads import baseline_residual_network, dueling_network, plain_network
-from valueshare.nn.quantile import quantile_network
+from valueshare.nn.heads import baseline_residual_network, dueling_network, plain_network, quantile_network
 from valueshare.nn.torsos import NetworkShape
 from valueshare.replay.transitions import Batch
 
