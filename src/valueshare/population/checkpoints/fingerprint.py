@@ -7,10 +7,10 @@ from typing import Any
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div
+from valueshare.population.agents import table_digest
 from valueshare.population.networks import RESTORE_CODE
 from valueshare.population.settings import comparable, differences
 from valueshare.population.state import Population, State
-from valueshare.population.table import table_digest
 from valueshare.schema import Manifest
 
 ENVIRONMENT_KEYS = ("env", "observation_shape", "actions")  # checkpoints of earlier versions lack them
