@@ -257,9 +257,9 @@ def test_losses_read_settings_that_exist() -> None:
 def test_what_may_share_a_population() -> None:
     for name, algorithm in ALGORITHMS.items():
         for other, its in ALGORITHMS.items():
-            differ_by_layer = without_layer(name) == without_layer(other)
-            assert (algorithm.population_key == its.population_key) == differ_by_layer  # one network, one loss
-            assert (algorithm._replace(info=its.info) == its) == differ_by_layer
+            same_but_for_layer = without_layer(name) == without_layer(other)
+            assert (algorithm.population_key == its.population_key) == same_but_for_layer  # one network, one loss
+            assert (algorithm._replace(info=its.info) == its) == same_but_for_layer
     assert ALGORITHMS["dqn"].population_key == ALGORITHMS["ib-dqn"].population_key
 
 

@@ -89,7 +89,7 @@ def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         count = as_int("seeds", seeds)
         if not 1 <= count <= MAX_SEEDS:
-            raise InvalidInput(f"`seeds = {count}`: write how many, from 1 to {MAX_SEEDS:,}")
+            raise InvalidInput(f"`seeds = {count}`: write how many, at least 1 and at most {MAX_SEEDS:,}")
         largest = MAX_SEED - count + 1
         if not 0 <= first_seed <= largest:
             raise InvalidInput(f"`first_seed = {first_seed}`: write a whole number from 0 to {largest}")
