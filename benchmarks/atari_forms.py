@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from valueshare.nn import heads, quantile
+from valueshare.nn import heads
 from valueshare.nn.convolution import Convolution, blocks, patch_weights, patches
 
 
@@ -19,7 +19,7 @@ def in_form(form: str) -> Iterator[None]:
     if form in FORMS:
         replaced[Convolution] = FORMS[form]
     elif form == "bfloat16":
-        replaced |= {heads.Stream: half_stream, quantile.QuantileEmbedding: half_embedding}
+        replaced |= {heads.Stream: half_stream, heads.QuantileEmbedding: half_embedding}
     elif form == "summed":
         replaced[heads.Stream] = summed_stream
     before = {module: module.forward for module in replaced}
@@ -128,7 +128,7 @@ def summed_stream(stream: heads.Stream, features: Tensor) -> Tensor:
     return outputs
 
 
-def half_embedding(embedding: quantile.QuantileEmbedding, tau: Tensor) -> Tensor:
+def half_embedding(embedding: heads.QuantileEmbedding, tau: Tensor) -> Tensor:
     cosines = torch.cos(tau.unsqueeze(-1) * embedding.frequencies)
     linear = embedding.linear
     return torch.relu(half_linear(cosines, linear.weight, linear.bias))

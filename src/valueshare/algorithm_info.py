@@ -7,6 +7,8 @@ same. This holds for names in the results of others too.
 import math
 from typing import NamedTuple
 
+from valueshare.errors import InvalidInput
+
 LAYER_PREFIX = "ib-"
 # The k of a report for agents whose k is the number of actions of their own environment, where those differ.
 K_IS_N = math.inf
@@ -19,24 +21,35 @@ class AlgorithmInfo(NamedTuple):
     reads: tuple[str, ...] = ()  # k, beta, ...
     is_quantile: bool = False  # whether its network takes quantiles, tau [B, N], beside observations
 
+    def with_layer(self) -> "AlgorithmInfo":
+        """The same algorithm with the layer in its network."""
+        return self._replace(label=f"IB-{self.label}", reads=("k", *self.reads))
 
-_QUANTILE = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
-# In the order of the paper's table.
-ALGORITHM_INFO = {
-    "dqn": AlgorithmInfo("DQN"),
+
+_DQN, _DOUBLE_DQN = AlgorithmInfo("DQN"), AlgorithmInfo("Double DQN")
+_IQN = AlgorithmInfo("IQN", reads=("quantiles", "target_quantiles", "acting_quantiles", "kappa"), is_quantile=True)
+ALGORITHM_INFO = {  # in the order of the paper's table
+    "dqn": _DQN,
     "dueling-dqn": AlgorithmInfo("Dueling DQN"),
-    "ib-dqn": AlgorithmInfo("IB-DQN", reads=("k",)),
+    "ib-dqn": _DQN.with_layer(),
     "rdq": AlgorithmInfo("RDQ", reads=("beta",)),
-    "double-dqn": AlgorithmInfo("Double DQN"),
-    "ib-double-dqn": AlgorithmInfo("IB-Double DQN", reads=("k",)),
-    "iqn": AlgorithmInfo("IQN", reads=_QUANTILE, is_quantile=True),
-    "ib-iqn": AlgorithmInfo("IB-IQN", reads=("k", *_QUANTILE), is_quantile=True),
+    "double-dqn": _DOUBLE_DQN,
+    "ib-double-dqn": _DOUBLE_DQN.with_layer(),
+    "iqn": _IQN,
+    "ib-iqn": _IQN.with_layer(),
 }
 
 
 def algorithm_name(given: str) -> str:
     """The name of an algorithm as it is stored: ib-dqn for IB-DQN and IB_DQN."""
     return given.lower().replace("_", "-")
+
+
+def info_named(name: str) -> AlgorithmInfo:
+    """The entry of that name; an unknown one is refused."""
+    if name not in ALGORITHM_INFO:
+        raise InvalidInput(f"`algorithm = {name!r}`: write one of {', '.join(ALGORITHM_INFO)}")
+    return ALGORITHM_INFO[name]
 
 
 def has_layer(algorithm: str) -> bool:

@@ -66,7 +66,7 @@ def test_step_sizes_are_tried_on_other_seeds() -> None:
         ({"algorithm": ["ib-double-dqn"]}, "the study has no ib-double-dqn: write one of dqn"),
         ({"seeds": 0}, "`seeds = 0`: write a number >= 1"),
         ({"first_seed": -1}, "first_seed = -1"),
-        ({"first_seed": 2**63, "seeds": 2}, f"write at most {2**63 - 2}, with 2 seeds"),
+        ({"first_seed": 2**63, "seeds": 2}, f"write a whole number from 0 to {2**63 - 2}"),
         ({"steps": 0}, "steps = 0"),
     ],
 )

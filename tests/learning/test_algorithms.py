@@ -1,25 +1,32 @@
 """Losses of whole algorithms against loops, and each agent's gradient against its own alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from valueshare.algorithm_info import ALGORITHM_INFO, setting_readers, unread_settings
+from valueshare.algorithm_info import ALGORITHM_INFO, setting_readers, unread_settings, without_layer
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS, Forward, LossSettings, QuantileCounts, Taus, draw_taus
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.settings import PER_AGENT, SETTINGS
+from valueshare.population.settings import GENERIC, PER_AGENT, SETTINGS
 from valueshare.replay.transitions import Batch
 
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
 IMAGE = (2, 36, 40)
 SAMPLES = QuantileCounts(learn=7, target=6, act=5)
-BETA = torch.tensor([0.0, 0.001, 0.5])
+# What losses read: shared settings at their defaults, per-agent ones different for each agent.
+SETTINGS_OF_LOSSES = LossSettings(
+    **{
+        name: GENERIC[name] * torch.tensor([0.5, 1.0, 2.0]) if name in PER_AGENT else GENERIC[name]
+        for name in LossSettings._fields
+    }
+)._replace(beta=torch.tensor([0.0, 0.001, 0.5]))
 KEYS = stream_keys(range(P), "tau")
 
 
@@ -57,6 +64,12 @@ def taus_of(algorithm: str) -> Taus | None:
 
 def row(batch: Batch, i: int) -> Batch:
     return Batch(*(x[i : i + 1] for x in batch))
+
+
+def of_agent(i: int, **others: Any) -> LossSettings:
+    """The settings of one agent, for a population of one."""
+    own: list[Any] = [x[i : i + 1] if isinstance(x, Tensor) else x for x in SETTINGS_OF_LOSSES]
+    return LossSettings(*own)._replace(**others)
 
 
 def alone(network: nn.Module) -> Forward:
@@ -111,7 +124,7 @@ def test_loss_of_every_transition_against_a_loop(algorithm: str, error: str) -> 
     online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
     batch = batch_of()
     for i in range(P):
-        settings = LossSettings(BETA[i : i + 1], error)
+        settings = of_agent(i, loss=error)
         loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
             alone(online[i]), alone(target[i]), row(batch, i), settings, None
         )
@@ -119,7 +132,7 @@ def test_loss_of_every_transition_against_a_loop(algorithm: str, error: str) -> 
         torch.testing.assert_close(outputs_tm1[0], online[i](batch.obs_tm1[i]))
         own = Batch(*(x[i] for x in batch))
         for b in range(B):
-            expected = naive_loss(algorithm, online[i], target[i], own, b, error, BETA[i].item())
+            expected = naive_loss(algorithm, online[i], target[i], own, b, error, settings.beta.item())
             assert loss[0, b].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -131,7 +144,7 @@ def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa:
     assert tau is not None
     for i in range(P):
         own_tau = Taus(*(x[i : i + 1] for x in tau))
-        settings = LossSettings(BETA[i : i + 1], kappa=kappa)
+        settings = of_agent(i, kappa=kappa)
         loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
             alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau
         )
@@ -157,7 +170,7 @@ def population_gradients(algorithm: str, functional: bool, image: bool) -> dict[
     parameters, buffers = stack_module_state(online)
     target_state = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
     target_forward = together(target[0], target_state)
-    batch, tau, settings = batch_of(image=image), taus_of(algorithm), LossSettings(BETA)
+    batch, tau, settings = batch_of(image=image), taus_of(algorithm), SETTINGS_OF_LOSSES
 
     def total(parameters: dict[str, Tensor]) -> Tensor:
         forward = together(online[0], {**parameters, **buffers})
@@ -182,7 +195,7 @@ def test_each_agents_gradient_is_the_one_it_has_alone(algorithm: str, functional
     batch, tau = batch_of(image=image), taus_of(algorithm)
     for i in range(P):
         own_tau = None if tau is None else Taus(*(x[i : i + 1] for x in tau))
-        settings = LossSettings(BETA[i : i + 1])
+        settings = of_agent(i)
         loss, _ = ALGORITHMS[algorithm].loss(alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau)
         loss.mean().backward()  # type: ignore[no-untyped-call]
         for name, p in online[i].named_parameters():
@@ -198,7 +211,7 @@ def test_loss_compiles_whole(algorithm: str) -> None:
     parts = stack_module_state(online)
     state = {k: v.detach() for part in parts for k, v in part.items()}
     other = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
-    batch, tau, settings = batch_of(), taus_of(algorithm), LossSettings(BETA)
+    batch, tau, settings = batch_of(), taus_of(algorithm), SETTINGS_OF_LOSSES
 
     def loss(state: dict[str, Tensor], batch: Batch) -> Tensor:
         forwards = together(online[0], state), together(target[0], other)
@@ -214,8 +227,8 @@ def test_double_targets_differ_from_single_ones_where_the_networks_disagree() ->
     differ, disagree = [], []
     for i in range(P):
         forwards, own = (alone(online[i]), alone(target[i])), row(batch, i)
-        single = ALGORITHMS["dqn"].loss(*forwards, own, LossSettings(BETA[:1]), None).loss
-        double = ALGORITHMS["double-dqn"].loss(*forwards, own, LossSettings(BETA[:1]), None).loss
+        single = ALGORITHMS["dqn"].loss(*forwards, own, of_agent(0), None).loss
+        double = ALGORITHMS["double-dqn"].loss(*forwards, own, of_agent(0), None).loss
         differ += (single != double)[0].tolist()
         choices = [network(batch.obs_t[i]).argmax(-1) for network in (online[i], target[i])]
         disagree += ((choices[0] != choices[1]) & (batch.discount_t[i] > 0)).tolist()
@@ -229,26 +242,33 @@ def test_every_algorithm_has_its_entry_in_the_table_without_code() -> None:
 
 def test_algorithms_read_settings_that_exist() -> None:
     assert set(setting_readers()) <= {"k", *SETTINGS}
-    assert {name: unread_settings(name) & set(PER_AGENT) for name in ("dqn", "rdq")} == {"dqn": {"beta"}, "rdq": set()}
-    assert "kappa" in unread_settings("ib-dqn")
-    assert unread_settings("ib-iqn") == {"beta"}
+    for name, info in ALGORITHM_INFO.items():
+        assert unread_settings(name) | set(info.reads) == set(setting_readers())
+        assert not unread_settings(name) & set(info.reads)
+    assert {"beta", "kappa"} <= unread_settings("ib-dqn")
+    assert "beta" not in unread_settings("rdq")
     assert not unread_settings("ppo")  # of another library: it may read any
 
 
+def test_losses_read_settings_that_exist() -> None:
+    assert set(LossSettings._fields) <= set(SETTINGS)
+
+
 def test_what_may_share_a_population() -> None:
-    families: dict[object, list[str]] = {}
     for name, algorithm in ALGORITHMS.items():
-        families.setdefault(algorithm.population_key, []).append(name)
-    assert sorted(families.values()) == [
-        ["double-dqn", "ib-double-dqn"],
-        ["dqn", "ib-dqn"],
-        ["dueling-dqn"],
-        ["iqn", "ib-iqn"],
-        ["rdq"],
-    ]
-    for names in families.values():
-        values = [ALGORITHMS[name]._replace(info=ALGORITHM_INFO["dqn"]) for name in names]
-        assert all(value == values[0] for value in values)  # one loss, one network
+        for other, its in ALGORITHMS.items():
+            same_but_for_layer = without_layer(name) == without_layer(other)
+            assert (algorithm.population_key == its.population_key) == same_but_for_layer  # one network, one loss
+            assert (algorithm._replace(info=its.info) == its) == same_but_for_layer
+    assert ALGORITHMS["dqn"].population_key == ALGORITHMS["ib-dqn"].population_key
+
+
+def test_the_layer_changes_label_and_k_alone() -> None:
+    with_layer = [name for name in ALGORITHMS if name != without_layer(name)]
+    assert {"ib-dqn", "ib-double-dqn", "ib-iqn"} <= set(with_layer)
+    for name in with_layer:
+        plain, layered = ALGORITHM_INFO[without_layer(name)], ALGORITHM_INFO[name]
+        assert layered == plain._replace(label=f"IB-{plain.label}", reads=("k", *plain.reads))
 
 
 def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:
@@ -267,4 +287,4 @@ def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:
 def test_a_quantile_loss_without_quantiles_says_what_to_give() -> None:
     forward = alone(networks_of("iqn", 0)[0])
     with pytest.raises(InvalidInput, match="draw_taus"):
-        ALGORITHMS["iqn"].loss(forward, forward, row(batch_of(), 0), LossSettings(BETA[:1]), None)
+        ALGORITHMS["iqn"].loss(forward, forward, row(batch_of(), 0), of_agent(0), None)

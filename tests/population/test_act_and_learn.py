@@ -103,8 +103,8 @@ def test_each_agent_explores_by_its_own_coin_and_epsilon() -> None:
 
 def test_epsilon_greedy_takes_the_first_of_equal_values() -> None:
     q = torch.tensor([[1.0, 3.0, 3.0], [1.0, 3.0, 3.0]])
-    draws, choices = torch.tensor([0.2, 0.1]), torch.tensor([0, 0])
-    assert epsilon_greedy(q, 0.15, draws, choices).tolist() == [1, 0]
+    explores, choices = torch.tensor([False, True]), torch.tensor([0, 0])
+    assert epsilon_greedy(q, explores, choices).tolist() == [1, 0]
 
 
 def test_sampling_is_uniform_over_live_transitions() -> None:

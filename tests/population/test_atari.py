@@ -12,12 +12,11 @@ from valueshare.envs import atari_protocol, environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.checkpoints.fingerprint import PROTOCOL, check_fingerprint, fingerprint
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
-from valueshare.population.table import populations
 from valueshare.population.train import TrainingResult, train_population
 from valueshare.replay import transitions
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from valueshare.population.act import acting_taus
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.population.table import populations
 from valueshare.population.train import train_population
 
 GAMMA, STATES, ACTIONS = 0.8, 4, 2

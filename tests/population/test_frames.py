@@ -14,10 +14,9 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import stack_frames
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.state import state_dict
-from valueshare.population.table import populations
 from valueshare.population.train import TrainingResult, train_population
 from valueshare.replay import transitions
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,11 +13,10 @@ from torch import nn
 from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.learn import gradients_and_losses, learn
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
-from valueshare.population.table import populations
 from valueshare.replay.transitions import Batch
 
 AGENTS, BATCH = 3, 16
@@ -65,6 +65,11 @@ def module_of(population: Population, weights: dict[str, torch.Tensor], agent: i
     return module
 
 
+def settings_of(population: Population, agent: int) -> LossSettings:
+    values: list[Any] = [x[agent] if isinstance(x, torch.Tensor) else x for x in population.loss_settings]
+    return LossSettings(*values)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
 def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reduction: str) -> None:
@@ -86,7 +91,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
             lambda obs, tau, m=online: call(m, obs, tau),
             lambda obs, tau, m=target: call(m, obs, tau),
             Batch(*(x[p] for x in batch)),
-            LossSettings(beta=population.hyperparameters["beta"][p], kappa=SETTINGS.kappa),
+            settings_of(population, p),
             None if taus is None else Taus(*(x[p] for x in taus)),
         )
         reduced = loss.mean() if reduction == "mean" else loss.sum()

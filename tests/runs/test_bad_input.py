@@ -36,7 +36,7 @@ BAD = {
     "k beyond float32": (["--k", "1e300"], "--k 1e+300: write a finite number >= 0"),
     "a seed beyond 64 bits": (
         ["--first-seed", str(2**64)],
-        f"--first-seed {2**64}: write at most {2**63 - 2}, with 2 seeds",
+        f"--first-seed {2**64}: write a whole number from 0 to {2**63 - 2}",
     ),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (

@@ -12,8 +12,8 @@ from rich.console import Console
 from undrawn import undrawn
 
 from valueshare.errors import InvalidInput, printable
+from valueshare.population.agents import table_digest
 from valueshare.population.run_config import RESTORE
-from valueshare.population.table import table_digest
 from valueshare.runs.display import Display
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan, read_records

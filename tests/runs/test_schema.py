@@ -169,7 +169,7 @@ def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> 
 )
 def test_a_table_that_does_not_fit(column: str, value: Any, words: str, folder: Path) -> None:
     """Its checksum is right: whoever wrote the folder wrote that too."""
-    from valueshare.population.table import table_digest
+    from valueshare.population.agents import table_digest
 
     table = pl.read_parquet(folder / "agents.parquet")
     kind = table.schema[column]

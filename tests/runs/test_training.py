@@ -236,5 +236,5 @@ def test_weights_are_those_of_the_newest_whole_checkpoint(tmp_path: Path, uninte
     (states / "state-000003.safetensors").write_bytes(b"damaged")
     assert torch.equal(run.weights(0)[name], expected[2][0])
     (states / "state-000002.safetensors").unlink()
-    with pytest.raises(InvalidInput, match="is whole"):
+    with pytest.raises(InvalidInput, match="is intact"):
         run.weights(0)

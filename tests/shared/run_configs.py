@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from valueshare import __version__
-from valueshare.population.table import table_digest
+from valueshare.population.agents import table_digest
 from valueshare.schema import FORMAT
 
 

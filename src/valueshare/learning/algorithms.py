@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from valueshare.algorithm_info import ALGORITHM_INFO, AlgorithmInfo
+from valueshare.algorithm_info import ALGORITHM_INFO, AlgorithmInfo, info_named, without_layer
 from valueshare.errors import InvalidInput
 from valueshare.expansion import contract
 from valueshare.learning.losses import (
@@ -22,8 +22,7 @@ from valueshare.learning.losses import (
     quantile_huber_loss,
 )
 from valueshare.learning.randomness import uniform
-from valueshare.nn.heads import baseline_residual_network, dueling_network, plain_network
-from valueshare.nn.quantile import quantile_network
+from valueshare.nn.heads import baseline_residual_network, dueling_network, plain_network, quantile_network
 from valueshare.nn.torsos import NetworkShape
 from valueshare.replay.transitions import Batch
 
@@ -31,14 +30,11 @@ TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"half-squared": half_squared
 
 
 class LossSettings(NamedTuple):
-    """Settings of a loss: beta per agent, TD loss and kappa of the whole population.
+    """The settings that losses read, each by its name: tensors [P] of `AgentSettings`, values of `TrainingSettings`."""
 
-    `Population.loss_settings` makes them from the settings of a run.
-    """
-
-    beta: Tensor  # [P] weight of RDQ's penalty; other losses do not read it
-    td_loss: str = "half-squared"  # or "huber"; quantile losses have their own
-    kappa: float = 1.0  # width of the quadratic part of quantile losses
+    beta: Tensor  # [P]  weight of RDQ's penalty
+    loss: str  # a key of TD_LOSSES; quantile losses have their own
+    kappa: float  # width of the quadratic part of quantile losses
 
 
 class QuantileCounts(NamedTuple):
@@ -143,7 +139,7 @@ def q_learning_loss(
     q_t = _without_gradient(target, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    return LossOutput(TD_LOSSES[settings.td_loss](error), q_tm1)
+    return LossOutput(TD_LOSSES[settings.loss](error), q_tm1)
 
 
 def double_q_learning_loss(
@@ -154,7 +150,7 @@ def double_q_learning_loss(
     q_t_selector = _without_gradient(online, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = double_q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector)
-    return LossOutput(TD_LOSSES[settings.td_loss](error), q_tm1)
+    return LossOutput(TD_LOSSES[settings.loss](error), q_tm1)
 
 
 def regularized_dueling_loss(
@@ -166,7 +162,7 @@ def regularized_dueling_loss(
     q_tm1 = baseline_plus_residual(u_tm1)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
     penalty = settings.beta.unsqueeze(-1) * baseline_residual_penalty(u_tm1)
-    return LossOutput(TD_LOSSES[settings.td_loss](error) + penalty, u_tm1)
+    return LossOutput(TD_LOSSES[settings.loss](error) + penalty, u_tm1)
 
 
 def quantile_loss(
@@ -191,24 +187,11 @@ def quantile_loss(
     return LossOutput(loss, quantiles_tm1)
 
 
-_PLAIN = Algorithm(ALGORITHM_INFO["dqn"], plain_network, outputs_are_q, q_learning_loss)
-_DOUBLE = Algorithm(
-    ALGORITHM_INFO["double-dqn"], plain_network, outputs_are_q, double_q_learning_loss, peak_output_tensors=5
-)
-_QUANTILE = Algorithm(
-    ALGORITHM_INFO["iqn"],
-    quantile_network,
-    mean_over_quantiles,
-    quantile_loss,
-    z_values=contract_mean,
-    outputs_description="[B, N, A], action-values at each of N quantiles",
-)
-
-ALGORITHMS: dict[str, Algorithm] = {
-    "dqn": _PLAIN,
-    "double-dqn": _DOUBLE,
-    "ib-dqn": _PLAIN._replace(info=ALGORITHM_INFO["ib-dqn"]),
-    "ib-double-dqn": _DOUBLE._replace(info=ALGORITHM_INFO["ib-double-dqn"]),
+_WITHOUT_LAYER = {
+    "dqn": Algorithm(ALGORITHM_INFO["dqn"], plain_network, outputs_are_q, q_learning_loss),
+    "double-dqn": Algorithm(
+        ALGORITHM_INFO["double-dqn"], plain_network, outputs_are_q, double_q_learning_loss, peak_output_tensors=5
+    ),
     "dueling-dqn": Algorithm(
         ALGORITHM_INFO["dueling-dqn"],
         dueling_network,
@@ -228,15 +211,22 @@ ALGORITHMS: dict[str, Algorithm] = {
         extra_outputs=1,
         peak_output_tensors=5,
     ),
-    "iqn": _QUANTILE,
-    "ib-iqn": _QUANTILE._replace(info=ALGORITHM_INFO["ib-iqn"]),
+    "iqn": Algorithm(
+        ALGORITHM_INFO["iqn"],
+        quantile_network,
+        mean_over_quantiles,
+        quantile_loss,
+        z_values=contract_mean,
+        outputs_description="[B, N, A], action-values at each of N quantiles",
+    ),
 }
+# k is the network's: "ib-NAME" is NAME but for its label and for reading k.
+ALGORITHMS = {name: _WITHOUT_LAYER[without_layer(name)]._replace(info=info) for name, info in ALGORITHM_INFO.items()}
 
 
 def algorithm_named(name: str) -> Algorithm:
-    """The algorithm of that name."""
-    if name not in ALGORITHMS:
-        raise InvalidInput(f"`algorithm = {name!r}`: write one of {', '.join(ALGORITHMS)}")
+    """The algorithm of that name; an unknown one is refused."""
+    info_named(name)
     return ALGORITHMS[name]
 
 

@@ -1,8 +1,8 @@
 """Updates of the optimisers in one pass over memory, on a CPU, compiled by Numba.
 
 As operations of PyTorch, an update of Adam reads and writes memory a dozen times, which takes as long as the gradients
-of a small network. Here each weight is read and written once. PyTorch's compiler does the same; these are for training
-without it.
+of a small network. Here each weight is read and written once. PyTorch's compiler does the same. This module is for
+training without compilation.
 
 Weights p, gradients g and moments m and v are [P, ...]. An agent's numbers do not depend on the number of threads or
 on other agents; agents that are not `active` [P] are unchanged.

@@ -1,9 +1,11 @@
 """Heads: from features to a network's outputs, and the networks that end in them.
 
 The algorithm defines the meaning of the outputs: action-values for the plain and the dueling
-network, the vector u = (z_1, ..., z_n, b) for the baseline-residual one.
+network, the vector u = (z_1, ..., z_n, b) for the baseline-residual one, action-values at any quantile tau of the
+return for the quantile network.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from valueshare.errors import InvalidInput
 from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
 from valueshare.nn.stacking import Linear, stackable
@@ -19,6 +22,7 @@ from valueshare.nn.torsos import NetworkShape, torso
 # On images, as the authors have them; all biases of their MLPs start at 0.
 PLAIN_BIASES = Biases(convolution=0.1, hidden=0.1)  # DQN, Double DQN, IB-DQN
 STREAM_BIASES = Biases(convolution=0.03, hidden=0.0)  # Dueling DQN, RDQ
+COSINES = 64  # of the embedding of a quantile
 
 
 @stackable
@@ -87,6 +91,53 @@ class BaselineResidualHead(nn.Module):
         return torch.cat([self.residual(features), self.baseline(features)], -1)
 
 
+@stackable
+class QuantileEmbedding(nn.Module):
+    """relu(W c + d) with c_i = cos(pi·i·tau), i = 1..64.
+
+    Shapes: tau [..., N] -> [..., N, features].
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.linear = Linear(COSINES, features)
+        self.register_buffer("frequencies", math.pi * torch.arange(1.0, COSINES + 1))
+
+    def forward(self, tau: Tensor) -> Tensor:
+        frequencies = self.frequencies
+        if frequencies.ndim > 1:  # stacked over agents: [P, 64] -> [P, 1, ..., 64]
+            frequencies = frequencies.reshape(-1, *(1,) * (tau.ndim - 1), COSINES)
+        cosines = torch.cos(tau.unsqueeze(-1) * frequencies)  # [..., N, 64]
+        return torch.relu(self.linear(cosines))
+
+
+@stackable
+class QuantileNetwork(nn.Module):
+    """Features of the observation times features of tau, then a plain head for each quantile.
+
+    The mean-expansion layer acts over the actions of each quantile: k = 0 is IQN, k > 0 IB-IQN.
+    Shapes: obs [..., *observation], tau [..., N] -> [..., N, A].
+    """
+
+    def __init__(self, shape: NetworkShape, k: float) -> None:
+        super().__init__()
+        if len(shape.observation) < 3 and len(shape.hidden) < 2:
+            raise InvalidInput(
+                f"`hidden = {list(shape.hidden)}`: a quantile network of vectors needs at least 2"
+                " layers, one before the quantiles come in and one after, as in [256, 256]"
+            )
+        self.torso, features = torso(shape)
+        self.embedding = QuantileEmbedding(features)
+        self.head = PlainHead(features, shape.hidden[-1], shape.actions, k)
+
+    def forward(self, observation: Tensor, tau: Tensor) -> Tensor:
+        features = self.torso(observation).unsqueeze(-2)  # [..., 1, features]
+        quantiles: Tensor = self.head(features * self.embedding(tau))
+        return quantiles
+
+
 def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
     return _network(shape, PLAIN_BIASES, partial(PlainHead, k=k))
@@ -102,6 +153,14 @@ def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """RDQ's network; it has no k. Shapes: obs [..., *observation] -> u [..., A+1]."""
     del k
     return _network(shape, STREAM_BIASES, BaselineResidualHead)
+
+
+def quantile_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
+    """IQN's network for k = 0, IB-IQN's for k > 0.
+
+    Its weights start as PyTorch has them: the authors build it of plain layers.
+    """
+    return QuantileNetwork(shape, k)
 
 
 def _network(shape: NetworkShape, biases: Biases, head: Callable[[int, int, int], nn.Module]) -> nn.Module:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from valueshare.learning.algorithms import QuantileCounts
 from valueshare.learning.randomness import integers, uniform
-from valueshare.learning.schedules import linear
 from valueshare.population.state import Population, State
 
 PREFETCHED_DRAWS = 4_096  # random numbers drawn at once on a CPU
@@ -31,7 +30,7 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
     tau = acting_taus(population.keys.acting_quantiles, t, 1, population.quantile_counts)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     explores, random_actions = draw_exploration(population, t) if exploration is None else exploration
-    return torch.where(explores, random_actions, q.argmax(-1))
+    return epsilon_greedy(q, explores, random_actions)
 
 
 def draw_exploration(population: Population, t: Tensor) -> Exploration:
@@ -42,11 +41,11 @@ def draw_exploration(population: Population, t: Tensor) -> Exploration:
     shape = (*t.shape, population.size)
     counter = t.unsqueeze(-1).expand(shape).flatten()  # [T·P]
 
-    def every_step(stream: Tensor) -> Tensor:
+    def repeat_over_steps(stream: Tensor) -> Tensor:
         return stream.expand(shape).flatten()
 
-    uniforms = uniform(every_step(keys.explore), counter, 1)
-    random_actions = integers(every_step(keys.action), counter, 1, actions)
+    uniforms = uniform(repeat_over_steps(keys.explore), counter, 1)
+    random_actions = integers(repeat_over_steps(keys.action), counter, 1, actions)
     return Exploration(uniforms.reshape(shape) < epsilon, random_actions.reshape(shape))
 
 
@@ -69,12 +68,21 @@ def prefetched_exploration(population: Population, step: Tensor) -> Callable[[],
     return exploration
 
 
-def epsilon_greedy(q: Tensor, epsilon: Tensor | float, uniforms: Tensor, random_actions: Tensor) -> Tensor:
-    """Epsilon-greedy actions: random where the uniform number is below epsilon; ties go to the first action.
+def linear(start: Tensor, end: Tensor, steps: Tensor, t: Tensor | int) -> Tensor:
+    """Linear interpolation from `start` at t = 0 to `end` at t = steps; constant after that.
+
+    Exactly `start` and `end` at the two ends. Shapes: start, end, steps [P], t [] or [P] -> [P].
+    """
+    fraction = (t / steps.clamp(min=1)).clamp(0, 1)  # 0 steps: `start` at t = 0, then `end`
+    return torch.lerp(start, end, fraction.to(start.dtype))
+
+
+def epsilon_greedy(q: Tensor, explores: Tensor, random_actions: Tensor) -> Tensor:
+    """Random actions where an agent explores, else greedy ones, the first of equal values.
 
     Shapes: q [..., A], the others [...] -> [...].
     """
-    return torch.where(uniforms < epsilon, random_actions, q.argmax(-1))
+    return torch.where(explores, random_actions, q.argmax(-1))
 
 
 def acting_taus(keys: Tensor, counter: Tensor, batch_size: int, counts: QuantileCounts) -> Tensor | None:

@@ -31,10 +31,9 @@ def saved_bytes(network: nn.Module, env: EnvironmentSpec, batch_size: int, quant
     """Bytes that the forward pass of a batch saves, without weights; on the CPU, found from batches of one and two."""
     if next(network.parameters()).is_meta:
         return _saved_bytes(network, env, batch_size, quantiles)
-    of_one, of_two = (_saved_bytes(network, env, states, quantiles) for states in (1, 2))
-    return of_one + (batch_size - 1) * (
-        of_two - of_one
-    )  # some of it, like rearranged weights, does not grow with the batch
+    bytes_for_one, bytes_for_two = (_saved_bytes(network, env, states, quantiles) for states in (1, 2))
+    # Some of it, like rearranged weights, does not grow with the batch.
+    return bytes_for_one + (batch_size - 1) * (bytes_for_two - bytes_for_one)
 
 
 def _saved_bytes(network: nn.Module, env: EnvironmentSpec, states: int, quantiles: int) -> int:

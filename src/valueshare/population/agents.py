@@ -1,23 +1,24 @@
-"""The table of agents: one row per agent, more rows a sweep.
+"""The table of agents: one row per agent, more rows a sweep. Without PyTorch, for readers of run folders.
 
 Settings that may differ between the agents of one population are columns here; shared ones are in
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
 """
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
 from typing import Any, TypeVar
 
 import polars as pl
 
-from valueshare.algorithm_info import unread_settings
+from valueshare.algorithm_info import LAYER_PREFIX, info_named, unread_settings
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import as_float, as_int
-from valueshare.text import exact, pluralize
+from valueshare.text import exact
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ def agent_table(
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
         for e, a in product(envs, algorithms)
-        for value in (k_values if algorithm_named(a).uses_k else [0.0])
+        for value in (k_values if "k" in info_named(a).reads else [0.0])
         for settings in _distinct(all_settings, a)
     ]
     check_agent_count(len(groups) * len(seeds))
@@ -87,15 +88,11 @@ def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
     first_seed = as_int("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         count = as_int("seeds", seeds)
-        if count < 1:
-            raise InvalidInput(f"`seeds = {count}`: write how many, at least 1")
-        if count > MAX_SEEDS:
-            raise InvalidInput(f"`seeds = {count:,}`: at most {MAX_SEEDS:,} in one run")
-        if first_seed < 0:
-            raise InvalidInput(f"`first_seed = {first_seed}`: seeds are whole numbers from 0")
+        if not 1 <= count <= MAX_SEEDS:
+            raise InvalidInput(f"`seeds = {count}`: write how many, at least 1 and at most {MAX_SEEDS:,}")
         largest = MAX_SEED - count + 1
-        if first_seed > largest:
-            raise InvalidInput(f"`first_seed = {first_seed}`: write at most {largest}, with {pluralize(count, 'seed')}")
+        if not 0 <= first_seed <= largest:
+            raise InvalidInput(f"`first_seed = {first_seed}`: write a whole number from 0 to {largest}")
         return list(range(first_seed, first_seed + count))
     if first_seed:
         raise InvalidInput("`first_seed` cannot be combined with a list of `seeds`")
@@ -123,6 +120,36 @@ def concat_agents(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
+def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:
+    """The rows that can share tensors: same environment, and the same algorithm but for the layer.
+
+    `family` names the kind of each environment: those of one kind have the same settings and specs,
+    and share populations. Where there is none, each environment is a kind of its own.
+
+    DQN and IB-DQN are one population, because k = 0 is DQN; they have one network and one loss. The order of agents
+    within a population is that of the table.
+    """
+    families = {env: env if family is None else family[env] for env in table["env"].unique()}
+    keyed = table.with_columns(
+        architecture=pl.col("algorithm").str.strip_prefix(LAYER_PREFIX),
+        family=pl.col("env").replace_strict(families, return_dtype=pl.String),
+    )
+    return [
+        group.drop("architecture", "family")
+        for group in keyed.partition_by("family", "architecture", maintain_order=True)
+    ]
+
+
+def table_digest(table: pl.DataFrame) -> str:
+    """The checksum of a table's values, whatever file it is in."""
+    digest = hashlib.blake2b(b"[", digest_size=16)
+    for i, rows in enumerate(table.iter_slices(10_000)):  # never all rows as Python's objects
+        text = json.dumps(rows.to_dicts(), sort_keys=True)[1:-1]
+        digest.update((f", {text}" if i else text).encode())
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
 def check_table(table: pl.DataFrame) -> None:
     """Refuse a table that `agent_table` cannot have made; run folders are untrusted."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}
@@ -131,7 +158,7 @@ def check_table(table: pl.DataFrame) -> None:
     if not table.height or table["agent"].is_duplicated().any():
         raise InvalidInput("the table of agents is empty, or names an agent twice")
     for row in table.select("algorithm", "k", *PER_AGENT).unique().iter_rows(named=True):
-        algorithm_named(row.pop("algorithm"))
+        info_named(row.pop("algorithm"))
         _check_k(row.pop("k"))
         AgentSettings(**row)
 

@@ -53,7 +53,7 @@ class DoesNotFit(InvalidInput):
         self.fewer_agents_fit = fewer_agents_fit
 
 
-class Bytes(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Bytes that must be free in one memory: `per_agent` for each agent, plus `fixed`."""
 
     agents: int
@@ -78,15 +78,15 @@ class MemoryEstimate(NamedTuple):
     checkpoint_copy_per_agent: int = 0  # host memory on CUDA: the copy from which a checkpoint is written
     used: int = 0  # by this process, before anything of the population is made
 
-    def device_bytes(self, device: torch.device) -> Bytes:
+    def device_bytes(self, device: torch.device) -> MemoryNeed:
         """Memory of the device; on a CPU it includes the host's."""
         if device.type == "cpu":
-            return Bytes(self.agents, self.per_agent + self.host_per_agent, FIXED_BYTES["cpu"] + self._packing)
-        return Bytes(self.agents, self.per_agent + self.cuda_extra_per_agent, FIXED_BYTES["cuda"])
+            return MemoryNeed(self.agents, self.per_agent + self.host_per_agent, FIXED_BYTES["cpu"] + self._packing)
+        return MemoryNeed(self.agents, self.per_agent + self.cuda_extra_per_agent, FIXED_BYTES["cuda"])
 
-    def host_bytes(self) -> Bytes:
+    def host_bytes(self) -> MemoryNeed:
         """Host memory of a population that trains on a GPU."""
-        return Bytes(self.agents, self.host_per_agent + self.checkpoint_copy_per_agent, self._packing)
+        return MemoryNeed(self.agents, self.host_per_agent + self.checkpoint_copy_per_agent, self._packing)
 
     @property
     def _packing(self) -> int:
@@ -188,7 +188,9 @@ def free_bytes(device: torch.device) -> int | None:
     return host_memory.free_bytes()
 
 
-def _refuse_excess(needs: MemoryEstimate, required: Bytes, free: int | None, kind: str, advice: str | None) -> None:
+def _refuse_excess(
+    needs: MemoryEstimate, required: MemoryNeed, free: int | None, kind: str, advice: str | None
+) -> None:
     if free is None or required.total <= USABLE * free:
         return
     fit = max(0, int((USABLE * free - required.fixed) // required.per_agent))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
 
@@ -92,7 +93,7 @@ UNSUPPORTED_ALGORITHMS = {  # never corrected to a supported one with a similar 
     *("d3qn", "dddqn", "dueling-double-dqn", "dueling-ddqn", "double-dueling-dqn"),
     *("qr-dqn", "qrdqn", "fqf", "c51", "rainbow", "noisy-dqn", "m-dqn", "munchausen-dqn", "drqn", "nfq"),
     *("ppo", "trpo", "a2c", "a3c", "sac", "td3", "ddpg", "sarsa"),
-}
+} - ALGORITHM_INFO.keys()
 
 
 def canonical_name(other: str, known: Iterable[str] | None = None) -> str | None:

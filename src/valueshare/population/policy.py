@@ -162,12 +162,8 @@ def _is_not_on_torchvision(record: logging.LogRecord) -> bool:
 def _as_array(observation: Any) -> NDArray[Any]:
     """An observation as an array of real numbers; anything else raises."""
     if isinstance(observation, Tensor):
-        if observation.layout != torch.strided:
-            raise TypeError("a sparse tensor")
-        observation = observation.detach().cpu()
-        if observation.dtype.is_floating_point and observation.dtype.itemsize < 4:  # NumPy has no bfloat16
-            observation = observation.float()
-        observation = observation.resolve_conj().resolve_neg().numpy()
+        is_bfloat16 = observation.dtype == torch.bfloat16  # NumPy has no such type
+        observation = (observation.float() if is_bfloat16 else observation).numpy(force=True)
     given = np.asarray(observation)
     if given.dtype.kind == "V" and "float" in given.dtype.name:  # bfloat16 of JAX
         given = given.astype(np.float32)

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from valueshare.algorithm_info import info_named, without_layer
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import is_atari
 from valueshare.envs.minatar import is_minatar
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import is_small
 from valueshare.population.settings import AgentSettings, TrainingSettings
-
-_Overrides = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Preset(NamedTuple):
@@ -164,12 +162,10 @@ def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Prese
     return Preset(replace(settings, checkpoint_interval=tenth, eval_interval=tenth), agent_settings)
 
 
-_IQN_ON_ATARI: _Overrides = ({"reduction": "mean", "optimizer_epsilon": 3.125e-4}, {"step_size": 5e-5})
-# The settings of `atari` by algorithm, shared ones and those per agent, where they are not DQN's.
-ATARI_OVERRIDES: dict[str, _Overrides] = {
+# The settings of `atari` by algorithm, with the layer or without: shared ones and those per agent that are not DQN's.
+ATARI_OVERRIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rdq": ({"reduction": "mean"}, {}),
-    "iqn": _IQN_ON_ATARI,
-    "ib-iqn": _IQN_ON_ATARI,
+    "iqn": ({"reduction": "mean", "optimizer_epsilon": 3.125e-4}, {"step_size": 5e-5}),
 }
 
 
@@ -211,8 +207,8 @@ def atari(algorithm: str = "dqn") -> Preset:
             step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
-    algorithm_named(algorithm)  # refuses an unknown one
-    settings, agent_settings = ATARI_OVERRIDES.get(algorithm, ({}, {}))
+    info_named(algorithm)  # refuses an unknown one
+    settings, agent_settings = ATARI_OVERRIDES.get(without_layer(algorithm), ({}, {}))
     return Preset(replace(base.settings, **settings), replace(base.agent_settings, **agent_settings))
 
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from valueshare.algorithm_info import ALGORITHM_INFO
 from valueshare.errors import InvalidInput, one_line, without_marks
+from valueshare.population.agents import populations, table_digest
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.table import populations, table_digest
 from valueshare.records import AGENTS
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.schema import CONFIG, Invalid, TrainingConfig, validate_as

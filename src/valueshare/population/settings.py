@@ -238,7 +238,7 @@ def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
 
 class _Preset:
-    """The default of a setting in a signature: the preset of the environment has its value."""
+    """Shown as the default in signatures: the value comes from the preset."""
 
     def __repr__(self) -> str:
         return "preset"

@@ -98,7 +98,11 @@ class Population:
 
     @property
     def loss_settings(self) -> LossSettings:
-        return LossSettings(beta=self.hyperparameters["beta"], td_loss=self.settings.loss, kappa=self.settings.kappa)
+        values: dict[str, Any] = {
+            name: self.hyperparameters[name] if name in PER_AGENT else getattr(self.settings, name)
+            for name in LossSettings._fields
+        }
+        return LossSettings(**values)
 
     def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
@@ -115,7 +119,7 @@ class State(NamedTuple):
     """The part of a population that changes while it learns: tensors only."""
 
     online: Weights
-    target: Tensors  # parameters; its buffers are the online ones, which nothing changes
+    target: Tensors  # parameters; buffers are shared with the online network and constant
     moments: Moments
     replay: Transitions
     step: Tensor  # []  steps taken so far

@@ -96,15 +96,15 @@ def pack(frames: NDArray[Any]) -> bytes:
 
 def unpack(data: bytes | memoryview, count: int, numbers: int, dtype: torch.dtype) -> NDArray[np.generic]:
     """`count` frames that were packed, of equal size: [count, numbers]; data of another size is refused."""
-    of_bits = dtype == torch.bool
-    size = count * (-(-numbers // 8) if of_bits else numbers * dtype.itemsize)
+    is_bool = dtype == torch.bool
+    size = count * (-(-numbers // 8) if is_bool else numbers * dtype.itemsize)
     inflated = zlib.decompressobj().decompress(data, size + 1)  # one more byte shows that there are more
     if len(inflated) != size:
         raise InvalidInput(f"frames of a checkpoint have {len(inflated):,} bytes or more, not {size:,}")
     flat = np.frombuffer(bytearray(inflated), np.uint8).reshape(count, -1)
     for before, frame in pairwise(flat):  # thirty times faster than ufunc.accumulate
         np.bitwise_xor(before, frame, out=frame)
-    if of_bits:
+    if is_bool:
         return np.unpackbits(flat, axis=1, count=numbers).view(np.bool_)
     return flat.view(torch.empty(0, dtype=dtype).numpy().dtype)
 

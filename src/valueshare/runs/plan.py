@@ -15,10 +15,10 @@ from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.integers import ceil_div
+from valueshare.population.agents import populations, table_digest
 from valueshare.population.run_config import check_agents_of_run, checked_config
 from valueshare.population.settings import ABSENT, TrainingSettings, comparable, differences
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.table import populations, table_digest
 from valueshare.schema import FORMAT, Backend, Invalid, TrainingConfig, validate_as
 from valueshare.setting import as_count
 from valueshare.text import ranges

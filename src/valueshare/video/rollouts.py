@@ -81,7 +81,7 @@ def rollout(
             outputs = policy.network(*network_inputs(state[None], None if tau is None else tau[0]))[0]
             q = algorithm.q_values(outputs)
             draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)
-            action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))
+            action = int(epsilon_greedy(q[None], draw[0] < epsilon, choice[0]))
             values = values_of(algorithm, outputs, policy.k)
             greedy = int(q.argmax())
             taken = RolloutStep(episode + 1, step, score, values, action, greedy, frame.observation, frame.image)

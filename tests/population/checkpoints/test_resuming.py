@@ -20,8 +20,8 @@ from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, write_json
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
-from valueshare.population.checkpoints.files import is_whole, read_manifest
-from valueshare.population.checkpoints.fingerprint import OF_ENVIRONMENT, check_fingerprint
+from valueshare.population.checkpoints.files import is_intact, read_manifest
+from valueshare.population.checkpoints.fingerprint import ENVIRONMENT_KEYS, check_fingerprint
 from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
 from valueshare.population.state import state_dict
 from valueshare.population.train import PhaseReport, TrainingResult, train_population
@@ -124,13 +124,13 @@ def test_only_what_two_checkpoints_need_is_kept(tmp_path: Path, newest: int, rep
     ]
 
 
-def test_whether_a_finished_run_is_whole_is_known_without_its_replay(tmp_path: Path) -> None:
+def test_whether_a_finished_run_is_intact_is_known_without_its_replay(tmp_path: Path) -> None:
     train(tmp_path)
     folder = CheckpointPaths(tmp_path, "population-0")
     for phase in (1, 2, 3):
         folder.replay(phase).unlink()
-    assert is_whole(folder, 4)
-    assert not is_whole(folder, 3)
+    assert is_intact(folder, 4)
+    assert not is_intact(folder, 3)
 
 
 def cut(path: Path) -> None:
@@ -223,7 +223,7 @@ def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: p
     train(tmp_path)
     for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
         cut(path)
-    with pytest.raises(InvalidInput, match=r"no checkpoint in .* is whole \(checkpoint-\d+\.json: state-"):
+    with pytest.raises(InvalidInput, match=r"no checkpoint in .* is intact \(checkpoint-\d+\.json: state-"):
         train(tmp_path)
     assert caplog.messages == []  # the error alone says it
 
@@ -252,7 +252,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     stored = read_manifest(CheckpointPaths(tmp_path, "population-0").manifest(1)).fingerprint
     with pytest.raises(InvalidInput, match="other shapes than in training: restore the code of the environment"):
         check_fingerprint(stored, {**stored, "network": {"weight": [2, 1]}})
-    of_earlier_version = {name: stored[name] for name in stored if name not in OF_ENVIRONMENT}
+    of_earlier_version = {name: stored[name] for name in stored if name not in ENVIRONMENT_KEYS}
     check_fingerprint(of_earlier_version, stored)
 
 

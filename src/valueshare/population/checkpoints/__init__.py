@@ -14,6 +14,6 @@ files with these names are ever deleted. Only safetensors, JSON and Parquet: not
     files.py        the names of these files, manifests and checksums
     saving.py       committing a phase, deleting old files
     writer.py       doing so in a thread, while the next phase trains
-    loading.py      the newest checkpoint that is whole
+    loading.py      the newest intact checkpoint
     fingerprint.py  the settings that a resumed run must share
 """

@@ -41,8 +41,8 @@ def needed_files(manifest: Manifest) -> dict[str, str]:
     return files
 
 
-def is_whole(paths: CheckpointPaths, phase: int) -> bool:
-    """Whether the checkpoint of a phase is there and every checksum of it is right."""
+def is_intact(paths: CheckpointPaths, phase: int) -> bool:
+    """Whether the checkpoint of a phase is there and every checksum in it is right."""
     try:
         verify_all(paths, read_manifest(paths.manifest(phase)))
     except Damaged:

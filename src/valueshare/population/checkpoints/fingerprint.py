@@ -7,13 +7,13 @@ from typing import Any
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.integers import ceil_div
+from valueshare.population.agents import table_digest
 from valueshare.population.networks import RESTORE_CODE
 from valueshare.population.settings import comparable, differences
 from valueshare.population.state import Population, State
-from valueshare.population.table import table_digest
 from valueshare.schema import Manifest
 
-OF_ENVIRONMENT = ("env", "observation_shape", "actions")  # checkpoints of earlier versions lack them
+ENVIRONMENT_KEYS = ("env", "observation_shape", "actions")  # checkpoints of earlier versions lack them
 PROTOCOL = "atari_protocol_digest"  # the name of the protocol is a setting, and is there too
 SEEDS = "environment_seeds"  # of Gymnasium: earlier versions gave it 64 bits, and stored nothing
 
@@ -49,7 +49,7 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
 
     Checkpoints from before a run was extended have one of the earlier numbers of steps.
     """
-    stored = {**{name: wanted[name] for name in OF_ENVIRONMENT}, **stored}
+    stored = {**{name: wanted[name] for name in ENVIRONMENT_KEYS}, **stored}
     if stored.get("steps") in extended_from:
         stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
     if changed := differences(comparable(stored), wanted):

@@ -1,4 +1,4 @@
-"""Loading: the newest checkpoint that is whole."""
+"""Loading: the newest intact checkpoint."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ def latest_checkpoint(
 
 
 def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | None:
-    """The result of `read` for the state file of the newest checkpoint that has it whole; None before the first one.
+    """The result of `read` for the state file of the newest checkpoint that has it intact; None before the first one.
 
     A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
     """
@@ -89,5 +89,5 @@ def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
     if damages:
         newest, why = damages[0]
         start_again = "start the run again in a new folder"
-        raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole ({newest.name}: {why}): {start_again}")
+        raise InvalidInput(f"no checkpoint in {paths.checkpoints} is intact ({newest.name}: {why}): {start_again}")
     return None

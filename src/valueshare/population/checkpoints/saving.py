@@ -13,7 +13,7 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.files import DiskFull, atomic_write, refuse_links, remove_files, remove_temporary_files
-from valueshare.population.checkpoints.files import Damaged, is_whole, needed_files, read_manifest
+from valueshare.population.checkpoints.files import Damaged, is_intact, needed_files, read_manifest
 from valueshare.records import CHECKPOINT_FILE, CHECKPOINTS, RECORDS, CheckpointPaths, phase_of, write_table
 from valueshare.replay.packing import FrameFile
 from valueshare.schema import FORMAT, Manifest, StoredSegment, body_checksum
@@ -93,7 +93,7 @@ def remove_partial_files(paths: CheckpointPaths) -> None:
 def remove_old(paths: CheckpointPaths, last: int) -> None:
     """Delete old files left by a process that was killed just after the `last` phase of the run.
 
-    A finished population is not resumed, so nothing else would delete it. Where that phase is not whole, all files are
+    A finished population is not resumed, so nothing else would delete it. Where that phase is not intact, all files are
     kept: an older checkpoint may be the only one to resume from. The caller holds the run folder's lock.
     """
     try:
@@ -101,7 +101,7 @@ def remove_old(paths: CheckpointPaths, last: int) -> None:
     except Damaged:  # not finished, or damaged: then the files may be needed
         return
     unneeded = _unneeded(paths, kept)
-    if any(unneeded(path.name) for path in paths.checkpoints.iterdir()) and is_whole(paths, last):
+    if any(unneeded(path.name) for path in paths.checkpoints.iterdir()) and is_intact(paths, last):
         remove_files(paths.checkpoints, unneeded)
 
 
@@ -114,7 +114,7 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> Manifest | None:
     except Damaged as damage:
         raise InvalidInput(
             f"the checkpoint before this one was damaged meanwhile ({damage}): "
-            f"{resume_command(paths.root)} resumes from the last one that is whole"
+            f"{resume_command(paths.root)} resumes from the last intact one"
         ) from damage
 
 

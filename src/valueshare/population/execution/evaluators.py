@@ -101,7 +101,7 @@ def make_eval_policy(
         else:
             uniforms = uniform(keys.evaluation, counter, count)
             random_actions = integers(keys.evaluation_action, counter, count, population.env.actions)
-            action.copy_(epsilon_greedy(q, settings.eval_epsilon, uniforms, random_actions))
+            action.copy_(epsilon_greedy(q, uniforms < settings.eval_epsilon, random_actions))
         value.copy_(select_action_values(q, action))
         counter.add_(1)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from valueshare.learning.schedules import linear
+from valueshare.population.act import linear
 
 START, END = torch.tensor([1.0, 1.0, 0.5]), torch.tensor([0.05, 0.01, 0.5])
 STEPS = torch.tensor([10_000, 1_000_000, 7])
