@@ -80,10 +80,8 @@ def unmet_needs(data: ReportData) -> dict[str, str]:
 def _mark_synthetic(figure: Figure) -> None:
     """Watermark figures of synthetic data."""
     text = "synthetic records: no agent was trained"
-    # Under the figure where it is measured when saved, else in its lower corner.
-    position = "bottom" if figure.get_layout_engine() is None else "top"
-    with rc_style():
-        figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
+    with rc_style():  # below the figure, where nothing else is at the right
+        figure.text(0.995, 0.002, text, ha="right", va="top", fontsize=6, color=RED)
 
 
 def _iqm(data: ReportData) -> Content:

@@ -169,15 +169,12 @@ def as_svg(figure: Figure) -> bytes:
 
 
 @contextmanager
-def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
-    """The part of a figure that holds something, in inches; None where its margins are set.
+def _laid_out(figure: Figure) -> Iterator[Bbox]:
+    """The part of a figure that holds something, in inches.
 
     Matplotlib would lay out and measure a figure again for each format, which takes as long as drawing it.
     """
     engine = figure.get_layout_engine()
-    if engine is None:
-        yield None
-        return
     dpi = figure.get_dpi()
     try:
         with rc_style():
@@ -191,7 +188,7 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
         figure.set_dpi(dpi)
 
 
-def _rendered(figure: Figure, kind: str, box: Bbox | None) -> bytes:
+def _rendered(figure: Figure, kind: str, box: Bbox) -> bytes:
     out = BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     with rc_style():
