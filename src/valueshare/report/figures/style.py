@@ -152,14 +152,10 @@ def symlog_k_axis(axes: Axes, ks: list[float], *, base: float = 10.0, rotation: 
     axes.minorticks_off()
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG, SVG and PDF without dates inside."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / f"{name}.{kind}" for kind in FORMATS}
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """A figure as PNG, SVG and PDF without dates inside."""
     with _laid_out(figure) as box:
-        for kind, path in paths.items():
-            path.write_bytes(_rendered(figure, kind, box))
-    return list(paths.values())
+        return {kind: _rendered(figure, kind, box) for kind in FORMATS}
 
 
 def as_svg(figure: Figure) -> bytes:
