@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.algorithm_info import K_IS_N, has_layer, k_text, other_name_at_zero
-from valueshare.analysis.comparison import game_differences, probability_of_improvement
+from valueshare.analysis.comparison import game_differences, probability_of_improvement, shared_evaluations
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
-from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
