@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +238,7 @@ def test_whatever_ends_it_early_leaves_nothing(
     def end(*_: object) -> None:
         raise ends
 
-    replaced = iter([Path.replace, Path.replace, end])
+    replaced: Iterator[Callable[..., Any]] = iter([Path.replace, Path.replace, end])
     monkeypatch.setattr(Path, "replace", lambda *paths: next(replaced)(*paths))
     with pytest.raises(ends):
         write(tmp_path / "new" / "out", "a report")

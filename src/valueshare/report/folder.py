@@ -24,7 +24,7 @@ from valueshare.files import FULL, atomic_write, make_parents, reason, remove_em
 from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD
 from valueshare.report.figures.style import FORMATS, as_svg, rendered
 from valueshare.report.page.elements import Picture
-from valueshare.runs.directory import refuse_links_between, refuse_links_in_run
+from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders
 from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
@@ -83,6 +83,7 @@ def write_files(folder: Path, report: Report) -> None:
     contents["report.html"] = report.page(pictures).encode()
     contents["report.json"] = (json.dumps(about | report.values, indent=2, allow_nan=False) + "\n").encode()
     with errors_name(folder):
+        remove_staging_folders(folder)  # of results that were being replaced: the old ones come back first
         replace_files({folder / name: content for name, content in contents.items()}, _listed_in(folder))
 
 

@@ -27,14 +27,8 @@ def score_change(
     """Change of the normalized AUC in each game from one algorithm to another, symlog."""
     label = f"change of the {word} AUC\n{reference.label} → {other.label} (symlog)"
     changes = differences.select("env", *CI95, change="difference")
-    figure, axes, rows = _bars(changes, reference, other, label, ("better", "worse"))
-    values = rows["change"].to_numpy()
-    low, high = min(-0.1, values.min()), max(0.1, values.max())
+    figure, axes, _ = _bars(changes, reference, other, label, ("better", "worse"))
     axes.set_xscale("symlog", linthresh=0.1, linscale=0.6)
-    sizes = [10.0**i for i in range(-1, 6)]
-    negative = [-size for size in sizes if size <= -2 * low]
-    positive = [size for size in sizes if size <= 2 * high]
-    axes.set_xticks([*negative, 0, *positive])
     axes.xaxis.set_major_formatter(FuncFormatter(_signed))
     axes.minorticks_off()
     return figure
