@@ -213,8 +213,8 @@ def test_a_comparison_at_one_step_size_says_so() -> None:
     first, counted = compare_all(found).sentences
     assert first.startswith("The largest gain: IB-DQN(4) with step size 0.2 scores higher than DQN with step size 0.2")
     assert counted == (
-        "Of 3 comparisons: higher 2 times (IB-DQN(4) with step size 0.1 than DQN with step size 0.1, IB-DQN(4) with "
-        "step size 0.2 than DQN with step size 0.2); lower once (DQN with step size 0.2 than DQN with step size 0.1)."
+        "Of 3 comparisons: higher 2 times (IB-DQN(4) than DQN with step size 0.1, IB-DQN(4) than DQN with step size "
+        "0.2); lower once (DQN with step size 0.2 than DQN with step size 0.1)."
     )
 
 
@@ -248,8 +248,7 @@ def test_names_with_commas_are_told_apart() -> None:
     found = data_of(scores)
     _, counted = Verdict([compared(found, number) for number in range(3)]).sentences
     assert counted.endswith(
-        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4), run a against DQN, run a; IB-DQN(4), run b against "
-        "DQN, run b)."
+        "unclear 3 times (DQN, run b against DQN, run a; IB-DQN(4) against DQN, run a; IB-DQN(4) against DQN, run b)."
     )
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names

@@ -58,8 +58,12 @@ class LearnerName(NamedTuple):
 
     def label(self, k: float | None = 0.0, n: int | None = None) -> str:
         """IB-DQN(4) with step size 0.1, run first."""
-        before = " with " if self.settings else ", " if self.run else ""
-        return algorithm_label(self.algorithm, k, n) + before + ", ".join(self.details)
+        return algorithm_label(self.algorithm, k, n) + self.label_end
+
+    @property
+    def label_end(self) -> str:
+        """The end of the label: settings and run."""
+        return ((" with " if self.settings else ", ") + ", ".join(self.details)) if self.details else ""
 
 
 def rename_learners(table: pl.DataFrame, change: Callable[[LearnerName], LearnerName]) -> pl.Series:

@@ -237,7 +237,10 @@ def _probability(comparison: Comparison) -> float:
 
 
 def _pair_name(comparison: Comparison, between: str) -> str:
-    return f"{comparison.x.style.label} {between} {comparison.y.style.label}"
+    """IB-DQN(4) than DQN with step size 0.1: both names, but settings and a run that both have once."""
+    x, y = comparison.x, comparison.y
+    first = x.style.label.removesuffix(x.name.label_end) if x.name[1:] == y.name[1:] else x.style.label
+    return f"{first} {between} {y.style.label}"
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
