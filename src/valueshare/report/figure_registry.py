@@ -115,8 +115,10 @@ def unmet_needs(data: ReportData) -> dict[str, str]:
 def _mark_synthetic(figure: Figure) -> None:
     """Watermark figures of synthetic data."""
     text = "synthetic records: no agent was trained"
-    with rc_style():  # below the figure, where nothing else is at the right
-        figure.text(0.995, 0.002, text, ha="right", va="top", fontsize=6, color=RED)
+    with rc_style():
+        figure.draw_without_rendering()
+        below = figure.get_tightbbox().y0 / figure.get_figheight()  # all that is drawn; the saved part includes it
+        figure.text(0.995, min(0.0, below), text, ha="right", va="top", fontsize=6, color=RED)
 
 
 def _iqm(data: ReportData) -> Content:
