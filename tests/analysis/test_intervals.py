@@ -152,7 +152,6 @@ def test_evaluations_without_a_score_and_short_curves_are_said(tidy: Tidy) -> No
     assert found.notes == (
         "dqn k=0: 1 rows without a finite score are left out",
         "dqn k=0: 1 of 2 points are over fewer than its 3 runs, one of them over 1",
-        "dqn k=0: 1 of 1 environments have a single run, which adds nothing to an interval's width",
         "ib-dqn k=0 has 1 of 2 points, up to step 100",
     )
 

@@ -182,7 +182,8 @@ def test_headlines_count_all_comparisons() -> None:
     first, second = Verdict([compared(found, number) for number in range(4)]).sentences
     assert first.startswith("The largest gain: IB-DQN(2) scores higher than DQN")
     assert second == (
-        "Of 4 comparisons with DQN: higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
+        "Of 4 comparisons with DQN: higher 2 times (IB-DQN(1), IB-DQN(2)); lower once (IB-DQN(8)); unclear once "
+        "(IB-DQN(4))."
     )
     assert Verdict([]).sentences == ["There is one algorithm, and nothing to compare it with."]
 
@@ -210,9 +211,7 @@ def test_a_comparison_at_one_step_size_says_so() -> None:
         }
     )
     first, counted = compare_all(found).sentences
-    assert first.startswith(
-        "The largest gain at the same step size: IB-DQN(4) with step size 0.2 scores higher than DQN with step size 0.2"
-    )
+    assert first.startswith("The largest gain: IB-DQN(4) with step size 0.2 scores higher than DQN with step size 0.2")
     assert counted == (
         "Of 3 comparisons: higher 2 times (IB-DQN(4) than DQN with step size 0.1, IB-DQN(4) than DQN with step size "
         "0.2); lower once (DQN with step size 0.2 than DQN with step size 0.1)."

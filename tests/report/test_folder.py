@@ -3,10 +3,9 @@
 import errno
 import json
 import os
-import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 from valueshare.__main__ import run
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
+from valueshare.files import atomic_write, remove_empty
 from valueshare.report import folder as report_folder
-from valueshare.report.figures.style import save
-from valueshare.report.folder import atomic_folder
+from valueshare.report.figures.style import rendered
+from valueshare.report.folder import Report, replace_files, write_files
 from valueshare.signals import EXIT_CODES
 
 SCORES = [
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_written_to(
     def locked(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("tempfile.mkdtemp", locked)
+    monkeypatch.setattr(Path, "mkdir", locked)
     line = refused("new/out")
     where = tmp_path / "new/out"
     assert f"cannot write to {where}: read-only file system; choose another --out" in line
@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_written_to(
     ("out", "said"),
     [
         ("results.csv", "results.csv is a file: choose another --out"),
-        ("results.csv/out", "results.csv: file exists; choose another --out"),
+        ("results.csv/out", "results.csv: choose another --out"),
         ("odd", "odd/figures: file exists; choose another --out"),
         ("taken", "taken/report.html: is a directory; choose another --out"),
     ],
@@ -126,17 +126,21 @@ def test_what_a_run_keeps_for_itself(tmp_path: Path, refused: Callable[[str], st
 def test_a_folder_in_the_report_without_permission(tmp_path: Path, refused: Callable[[str], str]) -> None:
     (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
     assert "out: permission denied; choose another --out" in refused("out")
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert "locked: choose another --out" in refused("locked/out")
+
+
+FILES = ("figures/a.svg", "figures/b.svg", "tables/scores.md", "report.html", "report.json")
+
+
+def write(out: Path, content: str, names: Sequence[str] = FILES) -> None:
+    replace_files({out / name: content.encode() for name in names})
 
 
 def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for content in ("old", "new"):
-        with atomic_folder(out) as folder:
-            (folder / "figures").mkdir()
-            (folder / "figures" / f"{content}.svg").write_text(content)
-            (folder / "report.html").write_text(content)
-            inside = folder.parent == out
-        assert inside == (content == "new")  # a folder that is there need not be left
+    write(out, "old", ("figures/old.svg", "report.html"))
+    write(out, "new", ("figures/new.svg", "report.html"))
     assert tree(tmp_path) == {
         "out": None,
         "out/figures": None,
@@ -146,22 +150,13 @@ def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: 
     }
 
 
-FILES = ("report.html", "report.json", "figures/a.svg", "figures/b.svg", "tables/scores.md")
-
-
-def write(folder: Path, content: str) -> None:
-    for name in FILES:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(content)
-
-
 @pytest.mark.parametrize("moves", range(len(FILES)))
 def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    """After any number of moves the page, and after it the numbers, are as they were, unless all before is new."""
-    with atomic_folder(tmp_path / "out") as folder:
-        write(folder, "old")
+    """After any number of files the page, and after it the numbers, are as they were, unless all before is new."""
+    out = tmp_path / "out"
+    write(out, "old")
     replace, done = Path.replace, list[Path]()
 
     def replace_some(file: Path, place: Path) -> Path:
@@ -171,48 +166,44 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
         return replace(file, place)
 
     monkeypatch.setattr(Path, "replace", replace_some)
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out") as folder:
-        write(folder, "new")
-    page, numbers, *others = ((tmp_path / "out" / name).read_text() for name in FILES)
+    with pytest.raises(KeyboardInterrupt):
+        write(out, "new")
+    *others, page, numbers = ((out / name).read_text() for name in FILES)
     assert others.count("new") == min(moves, len(others))
     assert (page, numbers) == ("old" if moves <= len(others) else "new", "old")
+    assert len(list(out.rglob("*.*"))) == len(FILES)  # no temporary one
 
 
-def write_figures(out: Path, drawn: Sequence[str], listed: Sequence[str]) -> None:
-    with atomic_folder(out) as folder:
-        (folder / "figures").mkdir()
-        for name in drawn:
-            for kind in ("png", "svg", "pdf"):
-                (folder / "figures" / f"{name}.{kind}").write_text(name)
-        (folder / "report.json").write_text(json.dumps({"figures": {name: {} for name in listed}}))
+def write_listed(out: Path, names: Sequence[str], figures: Sequence[str] = (), tables: Sequence[str] = ()) -> None:
+    """A report of these files, which lists these figures and tables."""
+    values = {"figures": {name: {} for name in figures}, "tables": [*tables]}
+    texts = dict.fromkeys(names, "ours")
+    write_files(out, Report([], lambda _: "", (), (), {}, values, {}, texts))
+
+
+def of_figures(*names: str) -> list[str]:
+    return [f"figures/{name}.{kind}" for name in names for kind in ("png", "svg", "pdf")]
 
 
 def test_figures_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
     """Files that the earlier report does not list stay, and so do links and folders of such names."""
     out, names = tmp_path / "out", ("kept", "gone", "linked", "folder", "missing")
-    write_figures(out, ("kept", "gone"), names)
+    write_listed(out, of_figures("kept", "gone"), names)
     (out / "figures" / "mine.svg").write_text("mine")
     (out / "figures" / "linked.svg").symlink_to("mine.svg")
     (out / "figures" / "folder.svg").mkdir()
-    write_figures(out, ("kept", "new"), ("kept", "new"))
+    write_listed(out, of_figures("kept", "new"), ("kept", "new"))
     expected = {f"{name}.{kind}" for name in ("kept", "new") for kind in ("png", "svg", "pdf")}
     assert {file.name for file in (out / "figures").iterdir()} == expected | {"mine.svg", "linked.svg", "folder.svg"}
 
 
 def test_tables_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-
-    def write(*names: str) -> None:
-        with atomic_folder(out) as folder:
-            (folder / "tables").mkdir()
-            for name in names:
-                (folder / "tables" / name).write_text("ours")
-            (folder / "report.json").write_text(json.dumps({"figures": {}, "tables": [*names, "linked.csv"]}))
-
-    write("scores.md", "beside-published.md")
+    names = ("scores.md", "beside-published.md")
+    write_listed(out, [f"tables/{name}" for name in names], tables=[*names, "linked.csv"])
     (out / "tables" / "mine.csv").write_text("mine")
     (out / "tables" / "linked.csv").symlink_to("mine.csv")
-    write("scores.md")
+    write_listed(out, ["tables/scores.md"], tables=["scores.md"])
     assert {file.name for file in (out / "tables").iterdir()} == {"scores.md", "mine.csv", "linked.csv"}
 
 
@@ -225,43 +216,47 @@ def test_tables_in_a_linked_folder_and_files_of_other_kinds_stay(tmp_path: Path,
     out.mkdir()
     (out / "tables").symlink_to(outside)
     (out / "report.json").write_text(json.dumps({"figures": {}, "tables": [name]}))
-    write_figures(out, ("a",), ("a",))
+    write_listed(out, of_figures("a"), ("a",))
     assert (outside / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["../../outside", "../inside", "{}/outside", "", ".", "..", "a/../../../outside"])
 def test_names_in_an_earlier_report_that_are_no_plain_names(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
-    write_figures(out, ("a",), ("a", name.format(tmp_path)))
+    write_listed(out, of_figures("a"), ("a", name.format(tmp_path)))
     for file in (tmp_path / "outside.svg", out / "inside.svg", out / "figures" / ".svg"):
         file.write_text("mine")
     before = tree(tmp_path)
-    write_figures(out, ("b",), ())
+    write_listed(out, of_figures("b"))
     assert {file for file in before if file not in tree(tmp_path)} == set()
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, ValueError, InvalidInput])
-def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseException]) -> None:
-    def write() -> None:
-        with atomic_folder(tmp_path / "new" / "out") as folder:
-            (folder / "half").write_text("a report")
-            raise ends
+def test_whatever_ends_it_early_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: type[BaseException]
+) -> None:
+    def end(*_: object) -> None:
+        raise ends
 
+    replaced: Iterator[Callable[..., Any]] = iter([Path.replace, Path.replace, end])
+    monkeypatch.setattr(Path, "replace", lambda *paths: next(replaced)(*paths))
     with pytest.raises(ends):
-        write()
+        write(tmp_path / "new" / "out", "a report")
     assert tree(tmp_path) == {}
 
 
 # What a shell answers for these signals.
+@pytest.mark.parametrize("drawn_or_written", [rendered, atomic_write])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_that_comes_twice_leaves_nothing(
     number: signal.Signals,
     code: int,
+    drawn_or_written: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As `timeout` sends it: the second one comes while the folder is being removed."""
+    """As `timeout` sends it: the second one comes while the files are being removed."""
     pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
 
     def terminated_before(work: Callable[..., Any]) -> Callable[..., None]:
@@ -271,8 +266,8 @@ def test_a_signal_that_comes_twice_leaves_nothing(
 
         return first_terminated
 
-    monkeypatch.setattr(report_folder, "save", terminated_before(save))
-    monkeypatch.setattr(shutil, "rmtree", terminated_before(shutil.rmtree))
+    monkeypatch.setattr(report_folder, drawn_or_written.__name__, terminated_before(drawn_or_written))
+    monkeypatch.setattr(report_folder, "remove_empty", terminated_before(remove_empty))
     words = ["report", str(tmp_path / "results.csv"), "--out", str(tmp_path / "new" / "out")]
     monkeypatch.setattr(sys, "argv", ["valueshare", *words, "--resamples", "100"])
     # Where the tests themselves run in the background, Ctrl-C is ignored: not here.

@@ -13,7 +13,7 @@ WHO = find_variants(pl.DataFrame([("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 16.0
 
 
 def test_the_same_of_several_algorithms_is_one_note() -> None:
-    single = "1 of 2 environments have a single run, which adds nothing to an interval's width"
+    single = "2 rows without a finite score are left out"
     notes = [
         f"dqn k=0: {single}",
         "a note on all",

@@ -12,7 +12,7 @@ from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import compare_all
 from valueshare.report.page.results import headline_variants, results_page, verdict_sentences
 from valueshare.report.swept_settings import HeldOutChoice, at_best_setting, find_grids, find_tuned, settings_map
-from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
+from valueshare.report.tuned_text import reading, sentences, verdict
 
 FEW = 200  # resamples
 Level = Callable[[float, float], float]  # of k and step size
@@ -177,7 +177,7 @@ def test_figures_of_many_settings_show_the_best_ones() -> None:
     drawn = {one.name: one for one in draw_figures(data)}
     note = "figures of Asterix-MinAtar, IB-DQN show each k at its best step size over all seeds"
     assert {name for name, one in drawn.items() if note not in one.notes} == {"settings-map", "geometry"}
-    texts = [text.get_text() for text in drawn["iqm"].figure.axes[0].texts]
+    texts = [text.get_text() for text in drawn["iqm"].figure.legends[0].get_texts()]
     assert {"DQN", "IB-DQN(1)", "IB-DQN(4)"} <= set(texts)
     assert not any("step size" in text for text in texts)
     tuned, _ = at_best_setting(data)
@@ -260,10 +260,8 @@ def test_k_with_settings_of_its_own_is_better() -> None:
     assert "higher: k = 1 and 4." in lines[1]
     assert lines[2].startswith("To choose both: k = 1 with step size 0.01 has the highest mean over all seeds; ")
     assert lines[2].endswith("falls from 0.1 at k = 0 to 0.001 at k = 4: make it smaller when k grows.")
-    # At the step size of k = 0, 0.1, k = 1 is 100 lower.
-    assert lines[3] == "At the step size chosen for k = 0, k = 1 scores -40.5 instead of 59.5."
-    assert lines[4] == "The halves of the seeds chose the same step size for 3 of 3 values of k."
-    assert lines[5:] == [
+    assert lines[3] == "The halves of the seeds chose the same step size for 3 of 3 values of k."
+    assert lines[4:] == [
         "The best step size of k = 4 is the smallest that was tried: search beyond it.",
         "The best step size of k = 0 is the largest that was tried: search beyond it.",
     ]
@@ -288,10 +286,9 @@ def test_what_is_said_follows_the_data() -> None:
     assert "lies between 0.01 and 0.1 without a clear trend: search it for each k." in up_and_down[2]
 
 
-@pytest.mark.parametrize("best", [(1, 9, 8, 7, 6, 5, 1), (9, 1, 5, 6, 7, 8, 9), (2, 9, 8, 7, 6, 5, 4, 3)])
-def test_a_trend_that_the_ends_contradict_is_none(best: tuple[int, ...]) -> None:
-    """Most pairs fall, or most grow: but the first and the last are equal, or the other way round."""
-    assert abs(rank_correlation(best)) == 0.5
+@pytest.mark.parametrize("best", [(1, 9, 8, 7, 6, 5, 1), (9, 8, 7, 6, 7, 5, 4), (2, 9, 8, 7, 6, 5, 4, 3)])
+def test_a_trend_with_an_exception_is_none(best: tuple[int, ...]) -> None:
+    """Most pairs fall, or most grow: but one moves the other way, or the first and the last are equal."""
     ks, sizes = tuple(map(float, range(len(best)))), tuple(map(float, range(1, 10)))
     lines = sentences(tuned_of(table(lambda k, size: float(size == best[int(k)]), ks, sizes, seeds=10)))
     (line,) = (line for line in lines if line.startswith("To choose both"))
@@ -359,7 +356,7 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
     few, enough = said(9), said(10)
     of_sweep = sentences(tuned_of(table(falling, KS, SIZES, seeds=9)))
     assert few == (of_sweep[0], of_sweep[1].replace("mean AUC", "mean score over training (AUC)"), *of_sweep[2:])
-    assert any(line.startswith("The largest gain at the same step size: ") for line in enough)
+    assert any(line.startswith("The largest gain: ") for line in enough)
     assert "scores lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
     pages = [results_page(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), resamples=FEW) for seeds in (9, 10)]
     assert [">Findings</caption>" in page for page in pages] == [False, True]
@@ -394,9 +391,3 @@ def test_where_all_diverged_nothing_is_chosen() -> None:
     rows = table(falling, KS, SIZES).with_columns(diverged_at=pl.lit(5, pl.Int64))
     (line,) = sentences(tuned_of(rows))
     assert line.startswith("Every step size has agents that diverged")
-
-
-def test_rank_correlation_by_hand() -> None:
-    assert rank_correlation([3.0, 3.0]) == 0.0
-    assert rank_correlation([3.0, 2.0, 2.0]) == -1.0
-    assert rank_correlation([1.0, 3.0, 2.0]) == pytest.approx(1 / 3)  # two pairs grow, one falls

@@ -9,13 +9,14 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from valueshare import InvalidInput
-from valueshare.report.folder import atomic_folder
+from valueshare.report.folder import STALE_SECONDS, Report, write_files
 from valueshare.runs.directory import (
     holds,
     remove_staging_folders,
@@ -33,6 +34,11 @@ def tree(folder: Path) -> dict[str, str | None]:
         str(path.relative_to(folder)): path.read_text() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
     }
+
+
+def report(folder: Path) -> None:
+    """Write a report without figures."""
+    write_files(folder, Report([], lambda _: "page", (), (), {}, {}, {}))
 
 
 def write(
@@ -335,44 +341,31 @@ def test_a_report_brings_back_what_a_killed_process_took_away(tmp_path: Path, re
     """The old folder may be the only copy: it comes back, and the report is written into it."""
     write(tmp_path / "out")
     killed(tmp_path, renames)
-    with atomic_folder(tmp_path / "out") as folder:
-        (folder / "report.html").write_text("page")
+    report(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert holds(tmp_path / "out", OTHERS | {"valueshare": "1"} if renames == 2 else SETTINGS)
     assert (tmp_path / "out" / "report.html").read_text() == "page"
 
 
 def test_a_report_of_the_folder_above_keeps_it_too(tmp_path: Path) -> None:
-    """Reports are staged in the folder that is there: also one of the name that was killed."""
     above = tmp_path / "out"
     above.mkdir()
     write(above / "out")
     killed(above, 1)
-    with atomic_folder(above) as folder:
-        (folder / "report.html").write_text("page")
+    report(above)
     remove_staging_folders(above / "out")
     assert holds(above / "out", SETTINGS)
 
 
-def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    program = """
-        import os, pathlib, signal
-        from valueshare.report.folder import atomic_folder
-        with atomic_folder(pathlib.Path("out")):
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    for before in (set(), {"old.txt"}):  # beside the folder, and in it
-        for name in before:
-            (tmp_path / "out" / name).write_text("old")
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=False)
-        assert done.returncode == -signal.SIGKILL
-        assert any(path.name.startswith(".") for path in tmp_path.rglob("*"))
-        with atomic_folder(tmp_path / "out") as folder:
-            (folder / "report.html").write_text("page")
-        assert tree(tmp_path).keys() == {
-            "out",
-            *(f"out/{name}" for name in before | {"report.html"}),
-        }
+def test_what_a_killed_report_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
+    """Its temporary file; that of a report that is being written now stays."""
+    (tmp_path / "out").mkdir()
+    old, new = (tmp_path / "out" / f"report.html.{digit * 16}.partial" for digit in "01")
+    for file, age in ((old, STALE_SECONDS + 60), (new, 0)):
+        file.write_text("half")
+        os.utime(file, (time.time() - age,) * 2)
+    report(tmp_path / "out")
+    assert tree(tmp_path).keys() == {"out", *(f"out/{name}" for name in ("report.html", "report.json", new.name))}
 
 
 def test_what_is_in_use_or_somebody_elses_stays(tmp_path: Path) -> None:

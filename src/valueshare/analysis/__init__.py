@@ -9,11 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from valueshare.analysis.comparison import game_differences, performance_profile, probability_of_improvement
+    from valueshare.analysis.comparison import (
+        game_differences,
+        performance_profile,
+        probability_of_improvement,
+        shared_evaluations,
+    )
     from valueshare.analysis.efficiency import sample_efficiency, sample_efficiency_interval
     from valueshare.analysis.importers.results import Results, read_results
     from valueshare.analysis.intervals import bootstrap_interval, difference_interval, iqm_curves
-    from valueshare.analysis.pairs import shared_evaluations
     from valueshare.analysis.run_values import final_scores, run_auc
     from valueshare.analysis.scales import human_normalized
     from valueshare.analysis.scores import atari_baselines, paper_scores
@@ -44,11 +48,10 @@ __all__ = [
 
 # Imported on first use: without intervals, Numba is not needed.
 _HOMES = {
-    "comparison": ("probability_of_improvement", "performance_profile", "game_differences"),
+    "comparison": ("probability_of_improvement", "performance_profile", "game_differences", "shared_evaluations"),
     "efficiency": ("sample_efficiency", "sample_efficiency_interval"),
     "importers.results": ("read_results", "Results"),
     "intervals": ("bootstrap_interval", "difference_interval", "iqm_curves"),
-    "pairs": ("shared_evaluations",),
     "run_values": ("final_scores", "run_auc"),
     "scales": ("human_normalized",),
     "scores": ("atari_baselines", "paper_scores"),

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.pairs import Pair, PairSide
+from valueshare.analysis.comparison import Pair, PairSide
 from valueshare.analysis.resampling import MEMORY, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
 from valueshare.analysis.tidy import (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from valueshare.analysis.pairs import paired
+from valueshare.analysis.comparison import paired
 from valueshare.analysis.resampling import bounds, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
 from valueshare.analysis.tidy import CI95, Estimate, Selection, by_group, finite, group_columns, group_values, require

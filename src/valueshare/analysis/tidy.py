@@ -165,7 +165,7 @@ def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> 
 
 
 def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.DataFrame) -> list[str]:
-    """Notes on rows without a value, points over fewer runs, and games that no resample can vary."""
+    """Notes on rows without a value, points over fewer runs, and groups that no resample can vary."""
     owners = [name for name in by if name != "step"]
     empty = table.filter(pl.col(column).is_null())
     notes = [
@@ -185,15 +185,8 @@ def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.
             if rows.height < points:
                 last = max(rows["step"].to_list())
                 notes.append(f"{who} has {rows.height:,} of {points:,} points, up to step {last:,}")
-        every = [list(sizes) for sizes in rows["sizes"].to_list()]
-        alone = max(sizes.count(1) for sizes in every)
-        if max(map(max, every)) == 1:
+        if max(map(max, rows["sizes"].to_list())) == 1:
             notes.append(f"{who}{ONE_SEED}")
-        elif alone:
-            notes.append(
-                f"{who}: {alone} of {max(rows['games'].to_list())} environments have a single run, "
-                "which adds nothing to an interval's width"
-            )
     if owners:
         for who, _ in by_group(table.join(groups, on=owners, how="anti", nulls_equal=True), owners):
             notes.append(f"{who} has no value of {column} and is not in the table")

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import polars as pl
 
 from valueshare.algorithm_info import K_IS_N
-from valueshare.analysis.comparison import game_differences
+from valueshare.analysis.comparison import game_differences, shared_evaluations
 from valueshare.analysis.importers.results import Results, Source, repeats
 from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
 from valueshare.analysis.learner_names import RUN, LearnerName, add_to_names, rename_learners
-from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED, ScoreScale, dqn_scale, human_scale

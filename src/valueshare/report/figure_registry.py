@@ -16,7 +16,6 @@ from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
-from valueshare.report import figure_requirements as requires
 from valueshare.report.data import RMSPROP, ReportData
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
@@ -25,6 +24,7 @@ from valueshare.report.figures.style import RED, SeriesStyle, rc_style
 from valueshare.report.folder import FigureResult
 from valueshare.text import either, format_steps, pluralize
 
+MAX_GAMES = 10  # with a line each in one panel
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
 MIN_TOP, MAX_TOP = 2.0, 100.0  # normalized scores up to which profiles go
@@ -34,11 +34,46 @@ GEOMETRY = "How the layer turns residuals z into action-values q, in the plane o
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
 
 
+class Requirement(NamedTuple):
+    """A condition on results, with its text."""
+
+    text: str
+    met: Callable[[ReportData], bool]
+
+
+def has_column(column: str) -> Requirement:
+    return Requirement(f"the column {column}", lambda data: data.has(column))
+
+
+ATARI = Requirement("human-normalized scores (Atari games only)", lambda data: data.atari)
+SCALE = Requirement(
+    "normalized scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
+)
+ONE_ENV = Requirement("one environment", lambda data: len(data.envs) == 1)
+SEVERAL_ENVS = Requirement("several environments", lambda data: len(data.envs) > 1)
+SEVERAL_K = Requirement("an algorithm with at least three k", lambda data: len(data.ks) > 2)
+PAIR = Requirement("an algorithm with the layer and the same without", lambda data: data.pair is not None)
+FINAL = Requirement(
+    "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
+)
+WITH_RMSPROP = Requirement(
+    "runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique())
+)
+ACTION_SETS = Requirement(
+    "DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets
+)
+ONE_PANEL = Requirement(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
+SCALE_OR_ONE_ENV = Requirement(f"{SCALE.text}, or one environment", lambda data: SCALE.met(data) or ONE_ENV.met(data))
+TWO_SETTINGS = Requirement(
+    "an algorithm with exactly two swept settings, like k and the step size", swept_settings.has_scores
+)
+
+
 class FigureKind(NamedTuple):
     """A figure that some results allow."""
 
     draw: Callable[[ReportData], Content]
-    needs: tuple[requires.Requirement, ...] = ()
+    needs: tuple[Requirement, ...] = ()
     every_setting: bool = False  # drawn of all runs; others, where two settings were swept, of the best of one
 
     def lacks(self, data: ReportData) -> str:
@@ -80,10 +115,10 @@ def unmet_needs(data: ReportData) -> dict[str, str]:
 def _mark_synthetic(figure: Figure) -> None:
     """Watermark figures of synthetic data."""
     text = "synthetic records: no agent was trained"
-    # Under the figure where it is measured when saved, else in its lower corner.
-    position = "bottom" if figure.get_layout_engine() is None else "top"
     with rc_style():
-        figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
+        figure.draw_without_rendering()
+        below = figure.get_tightbbox().y0 / figure.get_figheight()  # all that is drawn; the saved part includes it
+        figure.text(0.995, min(0.0, below), text, ha="right", va="top", fontsize=6, color=RED)
 
 
 def _iqm(data: ReportData) -> Content:
@@ -195,7 +230,7 @@ def _against_k(column: str) -> FigureKind:
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return curves.against_k(table, column), caption, notes
 
-    return FigureKind(content, (requires.ONE_ENV, requires.SEVERAL_K, requires.has_column(column)))
+    return FigureKind(content, (ONE_ENV, SEVERAL_K, has_column(column)))
 
 
 def _learning_curves(data: ReportData) -> Content:
@@ -249,9 +284,9 @@ def _counted(rows: pl.DataFrame) -> str:
 
 
 FIGURES: dict[str, FigureKind] = {
-    "iqm": FigureKind(_iqm, (requires.SCALE, requires.SEVERAL_ENVS)),
-    "performance-profile": FigureKind(_profiles, (requires.SCALE, requires.SEVERAL_ENVS, requires.FINAL)),
-    "auc-change": FigureKind(_score_change, (requires.SCALE, requires.SEVERAL_ENVS, requires.PAIR)),
+    "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
+    "performance-profile": FigureKind(_profiles, (SCALE, SEVERAL_ENVS, FINAL)),
+    "auc-change": FigureKind(_score_change, (SCALE, SEVERAL_ENVS, PAIR)),
     "overestimation-reduction": FigureKind(
         _by_game(
             "overestimation",
@@ -259,7 +294,7 @@ FIGURES: dict[str, FigureKind] = {
             "Reduction of the overestimation from {reference} to {layered}, in % of {reference}'s. Above "
             "100 %, values are underestimated.",
         ),
-        (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("overestimation")),
+        (SEVERAL_ENVS, PAIR, has_column("overestimation")),
     ),
     "action-gap-increase": FigureKind(
         _by_game(
@@ -267,15 +302,15 @@ FIGURES: dict[str, FigureKind] = {
             bars.action_gap_increase,
             "Increase of the relative action gap from {reference} to {layered}.",
         ),
-        (requires.SEVERAL_ENVS, requires.PAIR, requires.has_column("relative_action_gap")),
+        (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
     ),
-    "sensitivity": FigureKind(_sensitivity, (requires.SEVERAL_K, requires.SCALE_OR_ONE_ENV, requires.ONE_PANEL)),
-    "settings-map": FigureKind(swept_settings.content, (requires.TWO_SETTINGS,), every_setting=True),
+    "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
+    "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,), every_setting=True),
     "overestimation-against-k": _against_k("overestimation"),
     "action-gap-against-k": _against_k("relative_action_gap"),
-    "iqm-rmsprop": FigureKind(_rmsprop, (requires.ATARI, requires.WITH_RMSPROP), every_setting=True),
-    action_sets.FIGURE: FigureKind(action_sets.content, (requires.ACTION_SETS,), every_setting=True),
+    "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP), every_setting=True),
+    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,), every_setting=True),
     "learning-curves": FigureKind(_learning_curves),
-    "overestimation-curves": FigureKind(_overestimation, (requires.has_column("overestimation"),)),
+    "overestimation-curves": FigureKind(_overestimation, (has_column("overestimation"),)),
     "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ()), every_setting=True),
 }

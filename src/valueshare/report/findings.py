@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.algorithm_info import K_IS_N, has_layer, k_text, other_name_at_zero
-from valueshare.analysis.comparison import game_differences, probability_of_improvement
+from valueshare.algorithm_info import K_IS_N, has_layer, other_name_at_zero
+from valueshare.analysis.comparison import game_differences, probability_of_improvement, shared_evaluations
 from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
-from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95
@@ -95,18 +94,17 @@ class Verdict(NamedTuple):
         if higher or lower:
             rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
             top = max(higher or lower, key=size)
-            settings = [name.replace("_", " ") for name in _shared_settings(top)]
-            where = f" at the same {' and '.join(settings)}" if settings else ""
-            first = f"The {rank} {'gain' if higher else 'loss'}{where}: {sentence_with_numbers(top)}"
+            first = f"The {rank} {'gain' if higher else 'loss'}: {sentence_with_numbers(top)}"
         against = {comparison.y.style.label for comparison in self.comparisons}
+        one = len(against) == 1
         kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
         counts = [
             f"{word} {'once' if len(comparisons) == 1 else f'{len(comparisons)} times'} "
-            f"({_names(comparisons) if len(against) == 1 else _pair_names(comparisons, between)})"
+            f"({shorten_list([c.x.style.label if one else _pair_name(c, between) for c in comparisons], 8)})"
             for word, between, comparisons in kinds
             if comparisons
         ]
-        whom = f" with {against.pop()}" if len(against) == 1 else ""
+        whom = f" with {against.pop()}" if one else ""
         return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
     @property
@@ -238,27 +236,11 @@ def _probability(comparison: Comparison) -> float:
     return abs(comparison.improvement.value - 0.5)
 
 
-def _names(comparisons: Sequence[Comparison]) -> str:
-    """Labels, or the k alone where only they differ."""
-    if len(comparisons) > 1 and len({comparison.x.algorithm for comparison in comparisons}) == 1:
-        return f"k = {', '.join(k_text(comparison.x.k) for comparison in comparisons)}"
-    return shorten_list([comparison.x.style.label for comparison in comparisons], 8)
-
-
-def _pair_names(comparisons: Sequence[Comparison], between: str) -> str:
+def _pair_name(comparison: Comparison, between: str) -> str:
     """IB-DQN(4) than DQN with step size 0.1: both names, but settings and a run that both have once."""
-    names = []
-    for comparison in comparisons:
-        x, y = comparison.x, comparison.y
-        first = x.style.label.removesuffix(x.name.label_end) if x.name[1:] == y.name[1:] else x.style.label
-        names.append(f"{first} {between} {y.style.label}")
-    return shorten_list(names, 8)
-
-
-def _shared_settings(comparison: Comparison) -> list[str]:
-    """The settings that both algorithms have in their names, with the same values and run."""
-    x, y = comparison.x.name, comparison.y.name
-    return [setting.partition("=")[0] for setting in x.settings] if x[1:] == y[1:] else []
+    x, y = comparison.x, comparison.y
+    first = x.style.label.removesuffix(x.name.label_end) if x.name[1:] == y.name[1:] else x.style.label
+    return f"{first} {between} {y.style.label}"
 
 
 def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:

@@ -1,16 +1,18 @@
 """The files of a report, the same for every kind of study.
 
-A new folder appears complete or not at all. In one that holds an earlier report, every file is replaced atomically,
-with report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
-itself, and the next report completes the folder. Figures and tables that the earlier report lists and the new one lacks
-are removed. Other files stay.
+Every file appears whole or not at all, with report.html and report.json last: if the command is killed before, an
+earlier page is still there and complete in itself, and the next report completes the folder. A command that is refused
+leaves the folder without new files. Figures and tables that the earlier report lists and the new one lacks are removed.
+Other files stay.
 """
 
 import errno
+import io
+import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,29 +20,18 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.errors import InvalidInput
-from valueshare.files import (
-    FULL,
-    atomic_write,
-    reason,
-    remove_empty,
-    sync,
-    sync_tree,
-    write_json,
-)
-from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD, write_table
-from valueshare.report.figures.style import FORMATS, as_svg, save
+from valueshare.files import FULL, atomic_write, make_parents, reason, remove_empty, remove_temporary_files
+from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD
+from valueshare.report.figures.style import FORMATS, as_svg, rendered
 from valueshare.report.page.elements import Picture
-from valueshare.runs.directory import (
-    refuse_links_between,
-    refuse_links_in_run,
-    staged,
-)
+from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders
 from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
 RUN_SUBFOLDERS = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 TABLE_KINDS = (".parquet", ".tex", ".md", ".csv")
 REPORT_CONTENTS = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
+STALE_SECONDS = 3_600  # without a write: temporary files of commands that were killed
 NAME_TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
@@ -71,17 +62,17 @@ class Report(NamedTuple):
 
 
 def write_files(folder: Path, report: Report) -> None:
-    """Write a report into a folder that is there."""
-    (folder / "tables").mkdir()
+    """Write a report into its folder, once all of it is made."""
+    contents, pictures = dict[str, bytes](), list[Picture]()
     for name, table in report.tables.items():
-        write_table(folder / name, table)
-    for name, text in report.texts.items():
-        atomic_write(folder / name, [text.encode()])
-    pictures = []
+        buffer = io.BytesIO()
+        table.write_parquet(buffer)
+        contents[name] = buffer.getvalue()
+    contents |= {name: text.encode() for name, text in report.texts.items()}
     for drawn in report.figures:
-        _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
-        pictures.append(drawn.picture(svg.read_bytes()))
-    atomic_write(folder / "report.html", [report.page(pictures).encode()])
+        images = rendered(drawn.figure)
+        contents |= {f"figures/{drawn.name}.{kind}": image for kind, image in images.items()}
+        pictures.append(drawn.picture(images["svg"]))
     about = {
         "verdict": report.verdict,
         "figures": {figure.name: {"caption": figure.caption, "notes": figure.notes} for figure in report.figures},
@@ -89,7 +80,40 @@ def write_files(folder: Path, report: Report) -> None:
         "not_drawn": report.left_out,
         "notes": report.notes,
     }
-    write_json(folder / "report.json", about | report.values)
+    contents["report.html"] = report.page(pictures).encode()
+    contents["report.json"] = (json.dumps(about | report.values, indent=2, allow_nan=False) + "\n").encode()
+    with errors_name(folder):
+        remove_staging_folders(folder)  # of results that were being replaced: the old ones come back first
+        replace_files({folder / name: content for name, content in contents.items()}, _listed_in(folder))
+
+
+def replace_files(contents: Mapping[Path, bytes], earlier: Iterable[Path] = ()) -> None:
+    """Write files in this order, each whole or not at all, and remove others of `earlier`.
+
+    If one cannot be written, those that were not there before are removed again, with the folders made for them.
+    """
+    folders = dict.fromkeys(place.parent for place in contents)
+    made = list[Path]()
+    new = [place for place in contents if not os.path.lexists(place)]
+    try:
+        for folder in folders:
+            made = [*make_parents(folder / "file"), *made]
+        for place in contents:  # what would stop half way: the old report stays intact
+            number = errno.EISDIR if place.is_dir() else errno.EACCES
+            if place.is_dir() or not os.access(place.parent, os.W_OK):
+                raise OSError(number, os.strerror(number), str(place))
+        for place in {*earlier} - {*contents}:
+            place.unlink(missing_ok=True)
+        for place in contents:
+            remove_temporary_files(place.parent, re.compile(re.escape(place.name)), STALE_SECONDS)
+        for place, content in contents.items():
+            atomic_write(place, [content])
+    except BaseException:
+        for place in new:
+            with suppress(OSError):
+                place.unlink()
+        remove_empty(made)
+        raise
 
 
 def check_output_folder(target: Path, within: Path | None = None) -> None:
@@ -108,53 +132,9 @@ def check_output_folder(target: Path, within: Path | None = None) -> None:
     for folder in (place, *place.parents):
         if folder.name in RUN_SUBFOLDERS and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another `out`")
-
-
-@contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
-    """A temporary folder, whose files move to `target` when all are written.
-
-    It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
-    for it. A target that cannot be written to, or has no room, is refused by name.
-    """
-    with ExitStack() as stack:
-        with errors_name(target):
-            staging = stack.enter_context(staged(target, target / "report" if target.is_dir() else target))
-        with errors_name(target, only_below=staging):  # the work may read other files
-            yield staging
-        with errors_name(target):
-            sync_tree(staging)
-            _move_files(staging, target)
-
-
-def _move_files(staging: Path, target: Path) -> None:
-    """Move the files of a report to its folder: report.html and report.json last, after all that they name."""
-    if not target.exists():
-        staging.rename(target)
-        sync(target.parent)
-        return
-    # The two files outside figures/ and tables/ are report.html and report.json: False comes before True.
-    files = sorted(filter(Path.is_file, staging.rglob("*")), key=lambda file: (file.parent == staging, file))
-    places = [target / file.relative_to(staging) for file in files]
-    folders = {place.parent for place in places}
-    new = [folder for folder in folders if not folder.exists()]
-    try:
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-        for place in places:  # that would stop the moves half way: the old report stays intact, too
-            number = errno.EISDIR if place.is_dir() else errno.EACCES
-            if place.is_dir() or not os.access(place.parent, os.W_OK):
-                raise OSError(number, os.strerror(number), str(place))
-    except BaseException:
-        remove_empty(new)
-        raise
-    for place in _listed_in(target) - set(places):
-        place.unlink(missing_ok=True)
-    for file, place in zip(files, places, strict=True):
-        _move(file, place)
-    shutil.rmtree(staging)
-    for folder in folders:
-        sync(folder)
+    above = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):  # refused now, not after the work
+        raise InvalidInput(f"cannot write to {above}: choose another `out`")
 
 
 def _listed_in(folder: Path) -> set[Path]:
@@ -170,28 +150,12 @@ def _listed_in(folder: Path) -> set[Path]:
     return {file for file in files if file.is_file() and not file.is_symlink() and not file.parent.is_symlink()}
 
 
-def _move(file: Path, place: Path) -> None:
-    """Put a file in its place; a link there is replaced, and not its target."""
-    try:
-        file.replace(place)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        atomic_write(place, [file.read_bytes()])  # the folder is a link to another disk
-
-
 @contextmanager
-def errors_name(target: Path, only_below: Path | None = None) -> Iterator[None]:
-    """Turn errors of the system into refusals that name the target.
-
-    With `only_below`, only a full disk and failures with files below that folder.
-    """
+def errors_name(target: Path) -> Iterator[None]:
+    """Turn errors of the system into refusals that name the target."""
     try:
         yield
     except OSError as error:
-        below = only_below is None or only_below in Path(error.filename or "").parents
-        if not below and error.errno not in FULL:
-            raise
         where = error.filename or target if error.errno in NAME_TAKEN else target
         text = f"cannot write to {where}: {reason(error)}; choose another `out`"
         if error.errno in FULL:

@@ -1,10 +1,9 @@
 """Two swept settings in words: which value of one suits each value of the other, and how to choose both."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
@@ -12,9 +11,8 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
 from valueshare.report.findings import few_seeds_text
 from valueshare.report.interval import Interval, format_interval
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.text import format_number, plain_number, plain_numbers
+from valueshare.text import plain_number, plain_numbers
 
-TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 HALVES = (
     "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
     "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on all "
@@ -52,7 +50,7 @@ def sentences(choice: HeldOutChoice) -> list[str]:
     if has_few_seeds(choice):
         seeds = choice.grid.runs["seed"].n_unique()
         return [few_seeds_text(seeds), *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
-    return [*lines, _how_to_choose(choice), *_at_reference(choice), *_agreement(choice), *_edges(choice)]
+    return [*lines, _how_to_choose(choice), *_agreement(choice), *_edges(choice)]
 
 
 def has_few_seeds(choice: HeldOutChoice) -> bool:
@@ -124,26 +122,12 @@ def _how_to_choose(choice: HeldOutChoice) -> str:
 
 
 def _trend(table: Sequence[Mapping[str, Any]]) -> int:
-    """1 if the second setting grows with the first, -1 if it falls: chosen on all seeds, and on either half alone."""
+    """1 if the second setting only grows with the first, -1 if it only falls: chosen on all seeds, and on each half."""
     chosen = [[row[name] for row in table if row[name] is not None] for name in CHOICES]
     for sign in (1, -1):
-        if all(sign * rank_correlation(v) >= TREND and sign * (v[-1] - v[0]) > 0 for v in chosen if v):
+        if all(sign * v[-1] > sign * v[0] and all(sign * b >= sign * a for a, b in pairwise(v)) for v in chosen if v):
             return sign
     return 0
-
-
-def _at_reference(choice: HeldOutChoice) -> list[str]:
-    """The score of the best k at the step size that was chosen for the smallest k."""
-    (first, second), (name, _) = choice.grid.names, choice.grid.settings
-    best, reference = _best_row(choice), choice.table.row(0, named=True)
-    if best["mean_at_reference"] is None or best[name] == reference[name]:
-        return []
-    where = (
-        f"At the {second} chosen for {first} = {plain_number(reference[name])}, {first} = {plain_number(best[name])}"
-    )
-    if best["mean_at_reference"] == best["mean"]:
-        return [f"{where} scores the same: it is its own best one."]
-    return [f"{where} scores {format_number(best['mean_at_reference'])} instead of {format_number(best['mean'])}."]
 
 
 def _agreement(choice: HeldOutChoice) -> list[str]:
@@ -168,16 +152,6 @@ def _edges(choice: HeldOutChoice) -> list[str]:
     ]
 
 
-def rank_correlation(values: Sequence[float]) -> float:
-    """Goodman and Kruskal's gamma of a list with its order: -1 where it only falls, 1 where it only grows.
-
-    Of all pairs with different values: (those that grow - those that fall) / (both). 0 where all are equal.
-    """
-    signs = [(later > earlier) - (later < earlier) for earlier, later in combinations(values, 2)]
-    unequal = sum(sign != 0 for sign in signs)
-    return sum(signs) / unequal if unequal else 0.0
-
-
 def _best_row(choice: HeldOutChoice) -> dict[str, Any]:
     """The value of the first setting with the highest mean over all seeds, at its best value of the second."""
     return max(choice.table.drop_nulls("best").to_dicts(), key=lambda row: row["mean_at_best"])
@@ -199,11 +173,6 @@ def _sides(choice: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequ
 
 
 def _listed(choice: HeldOutChoice, values: Sequence[float]) -> str:
-    """k = 1, 2 and 8 to 64: values of the first setting, those next to each other in the grid as a range."""
-    tried = choice.table[choice.grid.settings[0]].to_list()
-    names, positions = plain_numbers(tried), [tried.index(value) for value in values]
-    texts = list[str]()
-    for neighbours in np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1):
-        shown = [names[position] for position in neighbours]
-        texts += [f"{shown[0]} to {shown[-1]}"] if len(shown) > 2 else shown
-    return f"{choice.grid.names[0]} = " + " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)
+    """k = 1, 2 and 64: values of the first setting."""
+    *before, last = plain_numbers(values)
+    return f"{choice.grid.names[0]} = {' and '.join(filter(None, [', '.join(before), last]))}"

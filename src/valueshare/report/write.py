@@ -24,7 +24,7 @@ from valueshare.report import tables
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import compare_all, pairs
-from valueshare.report.folder import Report, atomic_folder, check_output_folder, errors_name, write_files
+from valueshare.report.folder import Report, check_output_folder, errors_name, write_files
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
@@ -85,9 +85,8 @@ def write_report(
             data = report_data(results, resamples)
             pairs(data, compare)  # refuses what is not there before anything is drawn
             make = partial(_report, data, names, compare)
-        with atomic_folder(folder) as staging:  # refuses before the work begins
-            report = make()
-            write_files(staging, report)
+        report = make()
+        write_files(folder, report)
         notes = () if tabular else tuple(copies.replace_paths(note) for note in report.notes)
     figures = tuple(figure.name for figure in report.figures)
     return ReportResult(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
@@ -130,14 +129,12 @@ def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> R
 
 def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     """The report's folder, once it is known to be writable: `out`, or one inside a single run's."""
-    if out is not None:
-        with errors_name(out):
-            check_output_folder(out)
-        return out
     one = len(paths) == 1 and paths[0].is_dir()
-    folder = paths[0] / "report" if one else Path("report")
+    folder = out or (paths[0] / "report" if one else Path("report"))
     # The folder of results may be untrusted: a link in it is not its user's choice.
-    check_output_folder(folder, within=paths[0] if folder.parent == paths[0] else None)
+    within = paths[0] if out is None and one else None
+    with errors_name(folder):
+        check_output_folder(folder, within)
     return folder
 
 

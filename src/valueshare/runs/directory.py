@@ -61,8 +61,8 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
 
 
 @contextmanager
-def staged(target: Path, beside: Path | None = None) -> Iterator[Path]:
-    """A staging folder beside the target, or `beside` another path, for the caller to move to the target.
+def staged(target: Path) -> Iterator[Path]:
+    """A staging folder beside the target, for the caller to move to the target.
 
     If the work ends early, it is removed with the parents made for it.
     """
@@ -71,9 +71,7 @@ def staged(target: Path, beside: Path | None = None) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             remove_staging_folders(target)
-            if beside is not None:
-                remove_staging_folders(beside, follow=False)
-            staging = stack.enter_context(staging_folder(beside or target))
+            staging = stack.enter_context(staging_folder(target))
             staging.chmod(0o755)
             yield staging
         except BaseException:
@@ -85,13 +83,13 @@ def staged(target: Path, beside: Path | None = None) -> Iterator[Path]:
         sync(parent.parent)
 
 
-def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
+def remove_staging_folders(target: Path) -> None:
     """Remove the staging folders of killed processes for this target.
 
     A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where
-    the target is a link, this is done beside the folder that it points to, or beside the link without `follow`.
+    the target is a link, this is done beside the folder that it points to.
     """
-    target = Path(os.path.realpath(target)) if follow else target  # a loop of links is not an error here
+    target = Path(os.path.realpath(target))  # a loop of links is not an error here
     for path in stale_staging_folders(target):
         old = path / REPLACED
         retired = (old / CONFIG).is_file() and not (path / CONFIG).exists()

@@ -81,7 +81,7 @@ def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path
     table.write_csv(tmp_path / "again.csv")
     assert read_results(tmp_path / "again.csv").table["seconds"].to_list() == table["seconds"].to_list()
     table.with_columns(seconds=-1.0).write_csv(tmp_path / "again.csv")
-    with pytest.raises(InvalidInput, match=r"line 2: seconds is -1.0, not a finite number >= 0"):
+    with pytest.raises(InvalidInput, match=r"row 1: seconds is -1.0, not a finite number >= 0"):
         read_results(tmp_path / "again.csv")
     (run / "progress" / "population-0.json").write_text('{"evaluations": [[20, 9.0]]}')  # of a run that was resumed
     assert read_results(run).table["seconds"].to_list() == [0.0, None, 0.0, None]
@@ -260,29 +260,29 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + ",,,,\n", "has a header and no rows"),
         ("environment,algorithm,seed,step\nPong,dqn,0,1\n", "has no column 'score'"),
         ("algorithm,seed,step,score\ndqn,0,1,1\n", "has no column 'environment'"),
-        (HEADER + "Pong,dqn,0,10,nan\n", "line 2: score is nan"),
-        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "line 3: score is inf"),
-        (HEADER + "Pong,dqn,0,10,high\n", "line 2: score is 'high', not a number"),
-        (HEADER + "Pong,dqn,0,10.5,1\n", "line 2: step is 10.5, not a whole number"),
-        (HEADER + "Pong,dqn,,10,1\n", "line 2: seed is None, not a whole number"),
+        (HEADER + "Pong,dqn,0,10,nan\n", "row 1: score is nan"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "row 2: score is inf"),
+        (HEADER + "Pong,dqn,0,10,high\n", "row 1: score is 'high', not a number"),
+        (HEADER + "Pong,dqn,0,10.5,1\n", "row 1: step is 10.5, not a whole number"),
+        (HEADER + "Pong,dqn,,10,1\n", "row 1: seed is None, not a whole number"),
         (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
         (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 occurs twice"),
         (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
-        (HEADER + "Pong,dqn,0,10,1e200\n", "line 2: score is 1e+200, not a score"),
-        (HEADER + "Pong,dqn,0,-10,1\n", "line 2: step is -10, not a number >= 0"),
-        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "line 2: k is nan, not a finite number >= 0"),
-        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "line 2: k is -1.0, not a finite number >= 0"),
+        (HEADER + "Pong,dqn,0,10,1e200\n", "row 1: score is 1e+200, not a score"),
+        (HEADER + "Pong,dqn,0,-10,1\n", "row 1: step is -10, not a number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "row 1: k is nan, not a finite number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "row 1: k is -1.0, not a finite number >= 0"),
         (HEADER[:-1] + ",step_size\nPong,dqn,0,10,1,big\n", "step_size is 'big', not a number"),
         (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which map to the same column"),
         (
             "\n\n" + HEADER + "\nPong,dqn,0,10,1\n\n,,,,\nPong,dqn,0,20,inf\n",
-            "line 8: score is inf",
+            "row 2: score is inf",
         ),
         (
             HEADER.replace("score", "score,source") + 'Pong,dqn,0,10,1,"a\nb"\r\n\r\nPong,dqn,0,20,inf,c\n',
-            "line 5: score is inf",
+            "row 2: score is inf",
         ),
-        (HEADER + '"Po\nng",dqn,0,10,1\n', "line 2: env is 'Po\\nng', not a name"),
+        (HEADER + '"Po\nng",dqn,0,10,1\n', "row 1: env is 'Po\\nng', not a name"),
         ("\0\1\2\n", "has no column 'environment': it has \\x00\\x01\\x02"),
         ("", "cannot be read"),
     ],
@@ -294,7 +294,7 @@ def test_bad_tables(text: Callable[..., Path], content: str, said: str) -> None:
     assert str(file) in line
 
 
-def test_rows_of_tables_that_have_no_lines(tmp_path: Path) -> None:
+def test_rows_of_other_tables(tmp_path: Path) -> None:
     file = tmp_path / "results.parquet"
     rows = {"environment": "Pong", "algorithm": "dqn", "seed": 0, "step": [0, 10]}
     pl.DataFrame({**rows, "score": [1.0, math.inf]}).write_parquet(file)
@@ -324,12 +324,6 @@ def test_a_tabular_study_is_shown_by_report_alone(tmp_path: Path) -> None:
     assert refused(study) == f"{study} is a tabular study: valueshare report '{study}' shows it"
     with pytest.raises(InvalidInput, match="is a tabular study"):
         PageUpdater([study])
-    for number in (1, 2):
-        shard = tmp_path / "in shards" / f"shard-{number}-of-2"
-        shard.mkdir(parents=True)
-        (shard / "config.json").write_text(f'{{"kind": "tabular", "shard": "{number}/2"}}')
-    which = f"{tmp_path} holds tabular studies (a study, in shards), each with its own report"
-    assert refused(tmp_path) == f"{which}: valueshare report '{study}'"
 
 
 def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -492,6 +486,6 @@ def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[.
     assert f"{file} does not name its algorithm, environment and seed" in refused(file)
     text('{"env": 3, "seed": "x", "agent": ["q"]}', "dqn", "Pong", "4", "args.txt")
     told = text("steps\tmean\n1\t2\n", "dqn", "Pong", "4", "scores.txt")
-    assert f"{told}, line 2: seed is 'x', not a whole number" in refused(told)
+    assert f"{told}, row 1: seed is 'x', not a whole number" in refused(told)
     assert "has no column 'mean'" in refused(text("steps\n1\n", "a", "b", "1", "scores.txt"))
     assert "holds no records" in refused(text("steps\tmean\n", "a", "b", "2", "scores.txt"))

@@ -1,6 +1,7 @@
 """One name, colour and kind of line for an algorithm, in every figure; series from tidy tables."""
 
 import re
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +100,10 @@ def test_the_order_is_the_papers() -> None:
     assert [v.style.label for v in find_variants(shuffled, 18)] == [name for *_, name in PAPER]
 
 
-def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:
+def test_an_svg_keeps_two_decimals_and_nothing_is_dated() -> None:
     figure = Figure()
     figure.subplots().plot([0, 1 / 3, 1], [0, 1 / 7, 1])
-    svg = style.save(figure, tmp_path, "x")[1].read_text()
+    svg = style.rendered(figure)["svg"].decode()
     paths = re.findall(r' d="([^"]*)"', svg)
     assert paths
     assert not [p for p in paths if re.search(r"\.\d{3}", p)]
@@ -117,8 +118,8 @@ def test_a_figure_that_is_laid_out_once_is_as_large_as_matplotlib_makes_it(tmp_p
         figure.text(1.2, 0.5, "beside the figure")  # which the saved part includes
         figure.savefig(tmp_path / "alone.png", bbox_inches="tight")
     engine = figure.get_layout_engine()
-    style.save(figure, tmp_path, "x")
+    png = BytesIO(style.rendered(figure)["png"])
     assert figure.get_layout_engine() is engine
-    with Image.open(tmp_path / "alone.png") as alone, Image.open(tmp_path / "x.png") as image:
+    with Image.open(tmp_path / "alone.png") as alone, Image.open(png) as image:
         assert image.size == alone.size
         assert image.width > 3.5 * 200

@@ -1,10 +1,9 @@
 """Columns of imported tables: read unchanged, then converted to their types.
 
-A cell that cannot be of its column's type is refused with its position: the line, in text files.
+A cell that cannot be of its column's type is refused with its row: the first below the header is row 1, and empty rows
+do not count.
 """
 
-import csv
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,23 +86,7 @@ def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
     """Refuse a column by the first of its bad cells."""
     if bad.fill_null(False).any():
         row = int(bad.fill_null(False).arg_true()[0])
-        raise InvalidInput(f"{file}, {_position(file, row)}: {column.name} is {column[row]!r}, {what}")
-
-
-def _position(file: Path, row: int) -> str:
-    """The place of a row of `read_table`: its first line, in files that have lines."""
-    if file.suffix in SEPARATORS:
-        # It takes no cell of more than 131,072 characters.
-        with suppress(csv.Error), file.open(encoding="utf-8", errors="replace", newline="") as text:
-            reader = csv.reader(text, delimiter=SEPARATORS[file.suffix])
-            line, before = 1, row + 1  # the header is before the first one
-            for cells in reader:
-                if any(cells):
-                    if not before:
-                        return f"line {line}"
-                    before -= 1
-                line = reader.line_num + 1  # cells may hold ends of lines
-    return f"row {row + 1}"
+        raise InvalidInput(f"{file}, row {row + 1}: {column.name} is {column[row]!r}, {what}")
 
 
 def short(error: Exception) -> str:

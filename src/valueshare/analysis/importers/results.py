@@ -17,6 +17,7 @@ from valueshare.text import shorten_list
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 MAX_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
+PROTOCOL = "atari_protocol"
 # The run folders of each shard number, by parent folder and number of shards.
 Shards = dict[tuple[Path, int], dict[int, list[Path]]]
 
@@ -102,11 +103,10 @@ def read_results(
     if not tables:
         raise next(iter(left_out.values()))
     notes += [f"{path} is left out: {error}" for path, error in left_out.items()]
-    _one_protocol(about)
     shards = _shards(about)
     table = pl.concat(tables, how="diagonal_relaxed")
     _each_once(table, repeated=repeated)
-    notes += [*_other_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
+    notes += [*_check_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
     if table[metric].is_null().all():
         names = about[0].path if len(about) == 1 else f"{about[0].path} and {len(about) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
@@ -159,40 +159,27 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
-def _one_protocol(about: Sequence[Source]) -> None:
-    """Refuse scores that were measured by different rules."""
-    settings = [(source.path, env_settings) for source in about for env_settings in source.settings.values()]
-    protocols = [
-        (path, env_settings["atari_protocol"])
-        for path, env_settings in settings
-        if env_settings.get("atari_protocol") is not None
-    ]
-    for path, protocol in protocols:
-        first_path, first = protocols[0]
-        if protocol != first:
-            raise InvalidInput(
-                f"{path} has another Atari protocol than {'itself' if first_path == path else first_path} "
-                f"({_differs(protocol, first)}): give results of one protocol"
-            )
-
-
-def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
-    """Runs of one environment that were trained with different settings: noted, not refused."""
-    notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
-    group = (
-        "each is a group"
-        if apart
-        else "where algorithm, k and the settings per agent are the same, they count as one group"
-    )
+def _check_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
+    """Notes on runs of one environment with different settings; different Atari protocols are refused."""
+    notes, first = list[str](), dict[str, tuple[str, Any]]()
+    alike = "where algorithm, k and the settings per agent are the same, they count as one group"
     for source in about:
         for env, settings in source.settings.items():
+            if (protocol := settings.get(PROTOCOL)) is not None:
+                path, known = first.setdefault(PROTOCOL, (source.path, protocol))
+                if protocol != known:
+                    raise InvalidInput(
+                        f"{source.path} has another Atari protocol than {path} ({_differs(protocol, known)}): give "
+                        "results of one protocol"
+                    )
             path, known = first.setdefault(env, (source.path, settings))
             # A setting that one of them lacks was added later: its default was in force.
-            settings, known = ({n: each[n] for n in settings.keys() & known.keys()} for each in (settings, known))
-            if settings != known:
+            both = settings.keys() & known.keys()
+            if any(settings[name] != known[name] for name in both):
+                differences = _differs(*({name: each[name] for name in both} for each in (settings, known)))
                 notes.append(
-                    f"{source.path} was trained with other settings on {env} than {path} "
-                    f"({_differs(settings, known)}): {group}"
+                    f"{source.path} was trained with other settings on {env} than {path} ({differences}): "
+                    f"{'each is a group' if apart else alike}"
                 )
     return notes
 

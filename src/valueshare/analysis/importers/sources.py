@@ -27,24 +27,15 @@ def find_sources(path: Path) -> list[Path]:
     refuse_tabular(path)
     if _is_training_run(path):
         return [path]  # without a table of agents: refused when it is read
-    runs = sorted({file.parent for file in path.rglob("agents.parquet")} | _without_agents(path))
+    without_agents = (file.parent for file in path.rglob(CONFIG) if _is_training_run(file.parent))
+    runs = sorted({*(file.parent for file in path.rglob("agents.parquet")), *without_agents})
     files = sorted(file for name in FILES for file in path.rglob(name))
     sources = [*runs, *files] or _tables(path)
-    if not sources and (studies := _tabular_below(path)):
-        names = shorten_list([str(study.relative_to(path)) for study in studies])
-        first = f"valueshare report {shlex.quote(str(studies[0]))}"
-        raise InvalidInput(f"{path} holds tabular studies ({names}), each with its own report: {first}")
     if not sources:
         raise InvalidInput(
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
         )
     return sources
-
-
-def _without_agents(path: Path) -> set[Path]:
-    """The training runs below a folder that lack their table of agents."""
-    folders = {file.parent for file in path.rglob("config.json") if not (file.parent / "agents.parquet").exists()}
-    return set(filter(_is_training_run, folders))
 
 
 def _is_training_run(folder: Path) -> bool:
@@ -55,16 +46,6 @@ def refuse_tabular(folder: Path) -> None:
     """Refuse the folder of a tabular study: its records are of other columns."""
     if (read_config(folder, skip_damaged=True) or {}).get("kind") == "tabular":
         raise InvalidInput(f"{folder} is a tabular study: valueshare report {shlex.quote(str(folder))} shows it")
-
-
-def _tabular_below(folder: Path) -> list[Path]:
-    """The folders of the tabular studies in a folder; of one in shards, the folder of the shards."""
-    below = sorted(file.parent for file in folder.rglob(CONFIG))
-    configs = [(path, read_config(path, skip_damaged=True) or {}) for path in below]
-    studies = [
-        path.parent if "shard" in values else path for path, values in configs if values.get("kind") == "tabular"
-    ]
-    return list(dict.fromkeys(studies))
 
 
 def _tables(folder: Path) -> list[Path]:

@@ -32,26 +32,23 @@ def draw_iqm_curves(
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
-    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at the lines' ends, with
-    the number of games where it is not that of the others.
+    Dotted: where an algorithm with the layer reaches the best of the same without. A name has the number of
+    games with it where it is not that of the others.
     """
     variants = find_variants(curves, n)
     most = _most_games(curves)
     with rc_style():
-        figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
+        figure = Figure(figsize=(COLUMN + 0.5, 2.75), layout="constrained")
         axes = figure.subplots()
-        ends = []
-        for variant in variants:
-            line = variant.rows(curves).sort("step")
+        lines = [(variant, variant.rows(curves).sort("step")) for variant in variants]
+        for variant, line in sorted(lines, key=lambda pair: -pair[1]["value"][-1]):  # names in the order of their ends
             band(axes, line, "step", variant.style.colour)
-            draw_line(axes, line["step"], line["value"], variant.style, linewidth=1.3)
-            name = _with_games(variant, line, most)
-            ends.append((name, variant.style.colour, line["step"][-1], line["value"][-1]))
+            draw_line(axes, line["step"], line["value"], variant.style, _with_games(variant, line, most), linewidth=1.3)
         lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
         axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
         _mark(axes, efficiency_lines(curves, variants))
-        _label_ends(axes, ends)
+        figure.legend(loc="outside right center", fontsize=7, labelcolor="linecolor", handlelength=1.6)
         axes.xaxis.set_major_formatter(FuncFormatter(format_steps))
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set(xlabel="timesteps", ylabel=f"IQM of the {word} score", title=title)
@@ -120,36 +117,3 @@ def _mark(axes: Axes, lines: Sequence[Line]) -> None:
         offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
         style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
         axes.annotate(format_steps(step), (step, bottom), offset, ha=side, **style)
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> None:
-    """Names at the ends of their lines, moved apart where they would touch."""
-    low, high = axes.get_ylim()
-    gap = 0.062 * (high - low)
-    order = sorted(range(len(ends)), key=lambda index: ends[index][3])
-    heights = spread([ends[index][3] for index in order], gap)
-    right = axes.get_xlim()[1]
-    for index, height in zip(order, heights, strict=True):
-        label, colour, step, _ = ends[index]
-        end = (right if step >= 0.97 * right else step, height)
-        style: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False}
-        axes.annotate(label, end, (4, 0), va="center", fontsize=7.5, color=colour, **style)
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The nearest heights, in the same order, with at least `gap` between neighbours.
-
-    Those that are too close become a block around their mean: [0, 0, 5], gap 2 -> [-1, 1, 5].
-    """
-    blocks: list[tuple[float, int]] = []  # centre, members
-    for height in heights:
-        centre, count = float(height), 1
-        while blocks:
-            below, members = blocks[-1]
-            if centre - below >= gap * (members + count) / 2:
-                break
-            blocks.pop()
-            centre = (below * members + centre * count) / (members + count)
-            count += members
-        blocks.append((centre, count))
-    return [centre + gap * (place - (count - 1) / 2) for centre, count in blocks for place in range(count)]

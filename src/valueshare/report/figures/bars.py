@@ -5,13 +5,11 @@ one without. Games are rows, so that their names read as text and 57 of them fit
 better algorithm.
 """
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
@@ -29,14 +27,8 @@ def score_change(
     """Change of the normalized AUC in each game from one algorithm to another, symlog."""
     label = f"change of the {word} AUC\n{reference.label} → {other.label} (symlog)"
     changes = differences.select("env", *CI95, change="difference")
-    figure, axes, rows = _bars(changes, reference, other, label, ("better", "worse"))
-    values = rows["change"].to_numpy()
-    low, high = min(-0.1, values.min()), max(0.1, values.max())
+    figure, axes, _ = _bars(changes, reference, other, label, ("better", "worse"))
     axes.set_xscale("symlog", linthresh=0.1, linscale=0.6)
-    sizes = [10.0**i for i in range(-1, 6)]
-    negative = [-size for size in sizes if size <= -2 * low]
-    positive = [size for size in sizes if size <= 2 * high]
-    axes.set_xticks([*negative, 0, *positive])
     axes.xaxis.set_major_formatter(FuncFormatter(_signed))
     axes.minorticks_off()
     return figure
@@ -59,7 +51,7 @@ def overestimation_reduction(differences: pl.DataFrame, reference: SeriesStyle, 
 
 
 def action_gap_increase(differences: pl.DataFrame, reference: SeriesStyle, other: SeriesStyle) -> Figure:
-    """Increase of the relative action gap in each game; bars that are cut off carry their value.
+    """Increase of the relative action gap in each game; the names of bars that are cut off carry their value.
 
     The paper cuts off at GAP_CLIP. If that would cut off more than three quarters of the bars, none is cut off.
     """
@@ -67,16 +59,9 @@ def action_gap_increase(differences: pl.DataFrame, reference: SeriesStyle, other
     label = f"increase of the relative action gap\n{reference.label} → {other.label}"
     if np.mean(np.abs(changes["change"].drop_nulls().to_numpy()) > GAP_CLIP) > 0.75:
         return _bars(changes, reference, other, label, ("wider", "narrower"))[0]
-    clipped = f"{label} (clipped at {GAP_CLIP:g})"
-    figure, axes, rows = _bars(changes, reference, other, clipped, ("wider", "narrower"), GAP_CLIP)
-    for y, (value, high) in enumerate(rows.select("change", "ci95_high").iter_rows()):
-        if abs(value) > GAP_CLIP:
-            # At the end of a bar to the right, but at the start of one to the left: the name of its game is at its end.
-            end = GAP_CLIP if value > 0 else min(max(0.0, high or 0.0), GAP_CLIP)
-            style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
-            axes.annotate(f" {value:+.3f} ".replace("-", "−"), (end, y), va="center", ha="left", **style)
-    low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
-    axes.set_xlim(max(1.05 * low, -GAP_CLIP) if low < 0 else 0, GAP_CLIP)
+    label += f" (clipped at {GAP_CLIP:g})"
+    figure, axes, _ = _bars(changes, reference, other, label, ("wider", "narrower"), GAP_CLIP)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     return figure
 
 
@@ -96,7 +81,7 @@ def _bars(
     if rows.is_empty():
         raise InvalidInput("no game has results of both algorithms: there is nothing to compare")
     values = rows["change"].to_numpy().clip(-clip, clip)
-    names = [game(env) for env in rows["env"]]
+    names = [game(env) + _beyond(change, clip) for env, change in rows.select("env", "change").iter_rows()]
     height = 0.85 + max(1.0, ROW * len(names))
     with rc_style():
         figure = Figure(figsize=(COLUMN, height), layout="constrained")
@@ -119,6 +104,10 @@ def _bars(
         title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
         axes.set_title(title, fontsize=8, loc="left")
     return figure, axes, rows
+
+
+def _beyond(change: float, clip: float) -> str:
+    return f" ({change:+.3f})".replace("-", "−") if abs(change) > clip else ""
 
 
 def _signed(value: float, _: object = None) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -96,7 +95,7 @@ def _grid(
     variants: Sequence[Variant],
     sentences: Sequence[str],
 ) -> Figure:
-    """A panel per environment, a legend below, and sentences on how the data were treated."""
+    """A panel per environment, a legend above, and below them sentences on how the data were treated."""
     panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
     envs = sorted(panels, key=lambda env: game(env).lower())
     steps = means["step"].unique().sort()
@@ -104,27 +103,16 @@ def _grid(
     if 4 < len(envs) <= MAX_COLUMNS and len(variants) > FEW_LINES:
         columns = 3  # two rows of larger panels
     rows = math.ceil(len(envs) / columns)
-    scale = 1.0 if columns > 3 else 2.0  # few panels are larger
-    small = 5.5 if scale == 1 else 7.0
-    line = 1.45 * (small + 1.5) / 72  # inches
+    scale, small = (1.0, 5.5) if columns > 3 else (2.0, 7.0)  # few panels are larger
     width, height = max(3.4, scale * PANEL[0] * columns), scale * PANEL[1] * rows
-    name = (0.6 * max(len(variant.style.label) for variant in variants) + 4.5) * (small + 1.5) / 72
-    per_row = min(len(variants), max(1, int((width - 0.1) / name)))
-    per_row = math.ceil(len(variants) / math.ceil(len(variants) / per_row))  # rows of equal length
-    notes = [sentence for sentence in sentences if sentence]
-    legend = line * math.ceil(len(variants) / per_row) + 0.08
-    below = 2.5 * line + legend + 0.9 * line * len(notes)
+    longest = max(len(variant.style.label) for variant in variants)
+    names_per_row = max(1, int(width / ((0.6 * longest + 4.5) * (small + 1) / 72)))
     with rc_style():
-        figure = Figure(figsize=(width, height + below))
-        grid = figure.subplots(rows, columns, squeeze=False)
-        figure.subplots_adjust(
-            left=0.42 * scale**0.3 / width,
-            right=1 - 0.2 / width,
-            top=1 - 0.18 / (height + below),
-            bottom=below / (height + below),
-            wspace=0.38 / scale**1.2,
-            hspace=0.36 / scale,
-        )
+        # Panels fill the figure, and the saved part includes what is beside it: a layout of 57 panels takes seconds.
+        figure = Figure(figsize=(width, height))
+        between = {"wspace": 0.38 / scale**1.2, "hspace": 0.36 / scale}
+        edges = {"left": 0, "right": 1, "bottom": 0, "top": 1}
+        grid = figure.subplots(rows, columns, squeeze=False, gridspec_kw={**edges, **between})
         for index, axes in enumerate(grid.flat):
             if index >= len(envs):
                 axes.set_visible(False)
@@ -140,13 +128,12 @@ def _grid(
                 axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
         handles = [Line2D([], [], color=v.style.colour, linestyle=v.style.line, label=v.style.label) for v in variants]
-        inch = 1 / (height + below)
-        top = below - 1.35 * line  # under the labels of the ticks
-        figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)
-        spacing = {"columnspacing": 1.2, "borderaxespad": 0.2, "labelspacing": 0.3}
-        anchor, size = (0.5, (top - line) * inch), small + 1.5
-        figure.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=per_row,
-                      fontsize=size, handlelength=2.2, **spacing)  # fmt: skip
-        style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": small + 0.5, "color": GREY}
-        figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **style)
+        line = small / 40 / height  # of text
+        above, notes = (0.5, 1 + line), "\n".join(filter(None, sentences))
+        figure.legend(
+            handles=handles, loc="lower center", bbox_to_anchor=above, ncols=names_per_row, fontsize=small + 1
+        )
+        figure.text(0.5, -1.5 * line, "timesteps", ha="center", va="top", fontsize=small + 1.5)
+        notes = "\n".join(filter(None, sentences))
+        figure.text(0.5, -3 * line, notes, ha="center", va="top", fontsize=small + 0.5, color=GREY)
     return figure

@@ -152,14 +152,10 @@ def symlog_k_axis(axes: Axes, ks: list[float], *, base: float = 10.0, rotation: 
     axes.minorticks_off()
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG, SVG and PDF without dates inside."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / f"{name}.{kind}" for kind in FORMATS}
+def rendered(figure: Figure) -> dict[str, bytes]:
+    """A figure as PNG, SVG and PDF without dates inside."""
     with _laid_out(figure) as box:
-        for kind, path in paths.items():
-            path.write_bytes(_rendered(figure, kind, box))
-    return list(paths.values())
+        return {kind: _rendered(figure, kind, box) for kind in FORMATS}
 
 
 def as_svg(figure: Figure) -> bytes:
@@ -169,15 +165,12 @@ def as_svg(figure: Figure) -> bytes:
 
 
 @contextmanager
-def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
-    """The part of a figure that holds something, in inches; None where its margins are set.
+def _laid_out(figure: Figure) -> Iterator[Bbox]:
+    """The part of a figure that holds something, in inches.
 
     Matplotlib would lay out and measure a figure again for each format, which takes as long as drawing it.
     """
     engine = figure.get_layout_engine()
-    if engine is None:
-        yield None
-        return
     dpi = figure.get_dpi()
     try:
         with rc_style():
@@ -191,7 +184,7 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
         figure.set_dpi(dpi)
 
 
-def _rendered(figure: Figure, kind: str, box: Bbox | None) -> bytes:
+def _rendered(figure: Figure, kind: str, box: Bbox) -> bytes:
     out = BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     with rc_style():

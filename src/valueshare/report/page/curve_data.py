@@ -2,6 +2,9 @@
 
 A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed costs the others
 nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+
+An entry of the panel is a curve, a choice, or both. One without `of` is a choice, shown as a checkbox; a curve with
+`of` is shown if that choice is on. A curve with `run` is shown if that run is ticked too; one without, if no run is.
 """
 
 import base64
@@ -13,18 +16,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from valueshare.algorithm_info import K_IS_N, algorithm_label, k_text
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.intervals import mean_intervals
-from valueshare.analysis.learner_names import RUN
+from valueshare.analysis.learner_names import RUN, LearnerName, rename_learners
 from valueshare.analysis.scales import ScoreScale
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
+from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import game
-from valueshare.report.figures.variants import Variant
-from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
+from valueshare.report.figures.style import SeriesStyle, distinct
+from valueshare.report.figures.variants import Variant, find_variants
 from valueshare.text import pluralize
 
 Floats = NDArray[np.float64]
+Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
 Agents = dict[Key, Floats]  # of one metric and environment: [agents, steps]
 
 NONE = 65_535
@@ -33,6 +39,8 @@ MAX_VALUE = 1e300  # beyond it, and its negative, a number is left out: sums and
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 MAX_NUMBERS = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
+MAX_SHOWN = 9  # lines at first; the others are a click away
+MAX_RUNS = 24  # that can be compared one by one
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 
@@ -207,3 +215,65 @@ def _number_equal_labels(views: list[dict[str, Any]]) -> None:
         counts[label] += 1
         if counts[label] > 1:
             view["label"] = f"{label} ({counts[label]})"
+
+
+def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
+    """The runs of one environment that have curves of their own beside those of all runs together."""
+    if not data.runs or data.runs_apart or len(data.runs) > MAX_RUNS:
+        return []
+    names = rows[RUN].unique().sort().to_list()
+    return names if len(names) > 1 else []
+
+
+def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], list[dict[str, Any]]]:
+    """The keys of the curves, and the entries of the panel: those of the curves, in their order, come first.
+
+    The page shows the curves of the `first` ones before the reader chooses; without any, all or the paper's.
+    """
+    keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
+    if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
+        return keys, _choices(data, data.variants, first)
+    of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
+    if data.runs_apart:
+        names = rename_learners(data.main, lambda name: name.without_run)
+        bases = find_variants(data.main.with_columns(algorithm=names), data.n)
+        positions = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
+        run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
+        curves = [
+            {**_line(v.style), "of": positions[str(v.name.without_run), v.k], "run": run[v.algorithm, v.k]}
+            for v in data.variants
+        ]
+        first_bases = {(str(variant.name.without_run), variant.k) for variant in first}
+        shown = [v for v in bases if (v.algorithm, v.k) in first_bases]
+        # Every run has its own colours: those of choices would be none of them.
+        choices = [choice | {"colour": ""} for choice in _choices(data, bases, shown)]
+        return keys, [*curves, *choices]
+    singles, styles = list[dict[str, Any]](), list[SeriesStyle]()
+    for number, name in enumerate(data.runs):
+        for place, variant in enumerate(data.variants):
+            if (variant.algorithm, variant.k, name) in of_run:
+                run_style = variant.style._replace(label=f"{variant.style.label}, run {name}")
+                styles.append(distinct(run_style, str(variant.name._replace(run=name)), styles))
+                keys.append((variant.algorithm, variant.k, name))
+                singles.append({**_line(styles[-1]), "of": place, "run": number})
+    return keys, [*_choices(data, data.variants, first), *singles]
+
+
+def _line(style: SeriesStyle) -> dict[str, Any]:
+    return {"label": style.label, "colour": style.colour, "dash": style.pattern}
+
+
+def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:
+    crowded = len(variants) > MAX_SHOWN
+    swept, chosen = str(LearnerName.parse(data.swept).without_run), curves_shown(data.sweep)[:MAX_SHOWN]
+    return [
+        {
+            **_line(variant.style),
+            "group": variant.name.label(None),
+            "chip": f"k = {k_text(K_IS_N if variant.k == data.n else variant.k)}"
+            if variant.k
+            else algorithm_label(variant.name.algorithm),
+            "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),
+        }
+        for variant in variants
+    ]

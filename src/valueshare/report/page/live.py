@@ -23,6 +23,7 @@ from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, data_page, headline_variants, waiting_page
+from valueshare.schema import CONFIG
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -103,7 +104,7 @@ class PageUpdater:
     def _build(self, results: Results, version: str) -> None:
         done, data = progress(results), report_data(results, self.resamples)
         verdict = compare_all(data)
-        text = live_page(data, verdict, Live(version, _message(self.paths, done), done))
+        text = live_page(data, verdict, Live(version, _message(done), done))
         self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:
             self.clips.request(data, [*headline_variants(data, verdict), *data.variants][0])
@@ -127,19 +128,21 @@ def check(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         refuse_tabular(path)
         runs = [file.parent for file in path.rglob("agents.parquet")]
-        unreadable = list[InvalidInput]()
-        for folder in runs:
-            try:
-                read_config_and_agents(folder)  # refuses what is damaged, or of a newer version
-            except InvalidInput as error:
-                if folder == path:
-                    raise
-                unreadable.append(error)
-        if unreadable and len(unreadable) == len(runs):
-            raise unreadable[0]
-        if not runs and not (path / "config.json").is_file():
+        refusals = [error for error in map(_refusal, runs) if error is not None]
+        if refusals and len(refusals) == len(runs):
+            raise refusals[0]
+        if not runs and not (path / CONFIG).is_file():
             read_results(path)  # refuses it with the reason
     return list(paths)
+
+
+def _refusal(folder: Path) -> InvalidInput | None:
+    """Why a run cannot be read: it is damaged, or of a newer version."""
+    try:
+        read_config_and_agents(folder)
+    except InvalidInput as error:
+        return error
+    return None
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
@@ -191,15 +194,8 @@ def progress(results: Results) -> float | None:
     return min(1.0, done / planned) if planned else None
 
 
-def _message(paths: Sequence[Path], done: float | None) -> str:
+def _message(done: float | None) -> str:
     if done == 1.0:
         return "Finished."
-    times = [
-        file.stat().st_mtime
-        for path in paths
-        for file in path.rglob("*.parquet")
-        if file.parent.name == "records"  # of the run, or of the shards or runs in the folder
-    ]
-    when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
-    share = f"{done:.0%} of all steps" if done is not None else ""
-    return "Running: " + "; ".join(filter(None, (share, when))) + "."
+    share = "" if done is None else f"{done:.0%} of all steps; "
+    return f"Running: {share}this page was made at {datetime.now():%H:%M:%S}."
