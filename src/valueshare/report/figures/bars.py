@@ -101,7 +101,7 @@ def _bars(
         axes.set_xlabel(label, fontsize=8)
         axes.spines["left"].set_visible(False)
         title = f"{words[0]} in {(values > 0).sum()} of {len(names)} games, {words[1]} in {(values < 0).sum()}"
-        title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
+        title += "\nblack lines: 95 % intervals" if "ci95_low" in rows.columns else ""
         axes.set_title(title, fontsize=8, loc="left")
     return figure, axes, rows
 
