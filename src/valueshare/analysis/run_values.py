@@ -28,12 +28,16 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
     """The mean of the last evaluations of each run: of three, as in the paper's table.
 
     The last evaluations are those of the environment: a run that ended earlier has null. The evaluation before training
-    is never one of them.
+    is never one of them. Where an environment has fewer, the mean is of these, and a note says so.
     """
     if last < 1:
         raise InvalidInput(f"`last = {last}`: write a number >= 1")
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_envs_with_training(table))
-    return _means(table.filter(trained), column, last)
+    values, notes = _means(table.filter(trained), column, last)
+    points = values.select("env", pl.col("points") + pl.col("missing")).unique().filter(pl.col("points") < last)
+    few = [f"{env} {count}" for env, count in points.sort("env").iter_rows() if count]
+    short = f"final scores are means of fewer than {last} evaluations, as there are no more: {shorten_list(few)}"
+    return Estimate(values, (*([short] if few else []), *notes))
 
 
 def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
