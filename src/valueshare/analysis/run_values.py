@@ -65,8 +65,11 @@ def uneven_evaluations(table: pl.DataFrame) -> list[str]:
 
 
 def by_last_score(table: pl.DataFrame) -> pl.DataFrame:
-    """The last row with a score of each agent, the best agent first; of equals, the one with the lower number."""
-    last = table.drop_nulls("score").sort("step").group_by("agent").last()
+    """The last row of each agent, the best agent first; of equals, the one with the lower number.
+
+    An agent without a score in its last evaluation is left out: an older one is of other weights.
+    """
+    last = table.sort("step").group_by("agent").last().drop_nulls("score")
     return last.sort("score", "agent", descending=[True, False])
 
 
