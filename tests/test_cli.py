@@ -289,7 +289,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --discount 1.5", r"--discount 1\.5: write a number >= 0 and <= 1$"),
         ("train --env CartPole-v1 --first-seed -1", r"--first-seed -1: write a whole number from 0 to \d+$"),
         ("train --env A --ray-cpus 2", r"--ray-cpus is for a cluster: add --launcher ray, or leave it out$"),
-        ("tabular --k 0 0", r"--k: 0 is given twice; write each value once"),
+        ("tabular --k 0 0", r"--k: 0 is given more than once; write each value once"),
         ("tabular --step-size", r"--step-size: write a value after it"),
         ("tabular --step-size nan", r"--step-size nan: write a number above 0"),
         ("tabular --seeds 2.5", r"--seeds.*2\.5"),

@@ -1,5 +1,6 @@
 """All commands together: their order, and one name and one form for one meaning."""
 
+import fnmatch
 import re
 import tracemalloc
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from valueshare.cli import COMMANDS, main, make_app
 from valueshare.cli.messages import EXAMPLES
 from valueshare.option_groups import GROUPS
 from valueshare.population.other_names import OTHER_NAMES
+from valueshare.population.settings import PER_AGENT
+from valueshare.report.figure_registry import FIGURES
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -31,6 +34,29 @@ def test_the_help_begins_with_what_is_used_most(capsys: pytest.CaptureFixture[st
     main(["--help"])
     listed = re.findall(r"│ ([a-z][a-z-]+) ", capsys.readouterr().out)
     assert listed[:8] == ["train", "report", "watch", "play", "resume", "extend", "evaluate", "best"]
+
+
+def test_the_help_names_the_options_whose_values_are_crossed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["train", "--help"])
+    flowing = " ".join(capsys.readouterr().out.split())
+    match = re.search(r"Per-agent options \((.*?)\) take several values; every", flowing)
+    assert match is not None
+    crossed = {f"--{name.replace('_', '-')}" for name in ("env", "algorithm", "k", *PER_AGENT)}
+    assert {name for pattern in match[1].split(", ") for name in fnmatch.filter(OPTIONS["train"], pattern)} == crossed
+
+
+def test_the_help_of_a_report_names_its_figures_and_that_it_takes_several_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["report", "--help"])
+    flowing = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Usage: valueshare report [OPTIONS] RUN... " in flowing
+    assert "RUN... Run folders, URLs like s3://bucket/run, or " in flowing
+    assert f"--figures STR... {', '.join(FIGURES)}; default: all for which there are results." in flowing
 
 
 def test_every_required_argument_has_an_example() -> None:

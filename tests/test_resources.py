@@ -70,7 +70,7 @@ def test_what_is_chosen(name: str) -> None:
     chosen = choose(given, run, cores=cores, cuda=cuda)
     assert tuple(choice.value for choice in chosen) == wanted
     for before, after, left_out in zip(given, chosen, AUTO, strict=True):
-        assert (after.reason == "given") == (before != left_out and before.value == after.value)
+        assert (after.reason == "as requested") == (before != left_out and before.value == after.value)
 
 
 def test_the_line() -> None:
@@ -80,7 +80,7 @@ def test_the_line() -> None:
         "compiled (compile time about 40 s per process, expected to pay off over 3.2 million agent-steps)"
     )
     assert choose(Resources(workers=Choice(1)), size(2, 60), cores=2, cuda=True).line == (
-        "resources: cuda (found), 1 process (given), "
+        "resources: cuda (found), 1 process (as requested), "
         "not compiled (compile time about 60 s, not expected to pay off over 120 agent-steps)"
     )
 
@@ -210,17 +210,17 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
         backend: Backend | None = "gymnasium" if env == "CartPole-v1" else None
         plan = make_plan(env, seeds=8, steps=10_000, device="cpu", compiled=False, backend=backend)
         made = prepared(plan, launcher=LauncherOptions(workers=workers), **options)
-        return made.lines[0].partition("not compiled (given)")[2]
+        return made.lines[0].partition("not compiled (as requested)")[2]
 
     assert named("Breakout-MinAtar") == ", up to 4 environment threads (4 cores)"
     assert named("Breakout-MinAtar", workers=2) == ", up to 2 environment threads per process (4 cores)"
     assert (
         named("Breakout-MinAtar", threads=3, groups=2)
-        == ", up to 3 environment threads (given), 2 groups of agents (given)"
+        == ", up to 3 environment threads (as requested), 2 groups of agents (as requested)"
     )
     assert named("CartPole-v1") == ""  # Gymnasium's are stepped in a loop
-    assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 given, one per agent at most)"
-    assert named("Breakout-MinAtar", threads=1_000_000) == ", up to 1,000,000 environment threads (given)"
+    assert named("CartPole-v1", groups=9) == ", 8 groups of agents (9 requested, one per agent at most)"
+    assert named("Breakout-MinAtar", threads=1_000_000) == ", up to 1,000,000 environment threads (as requested)"
     with pytest.raises(InvalidInput, match="threads"):
         named("Breakout-MinAtar", threads="two")
     monkeypatch.setattr(resources, "prefers_processes", lambda *_: True)  # 16 threads: 4 groups of 4
@@ -244,7 +244,7 @@ def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
 
 def test_no_more_workers_than_agents(tmp_path: Path, cli: Cli) -> None:
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--workers", "9", "--plan", "--out", tmp_path / "run")
-    assert (code, "2 worker processes (9 given, one per agent at most)" in out) == (0, True)
+    assert (code, "2 worker processes (9 requested, one per agent at most)" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("four_cores")
@@ -260,8 +260,8 @@ def test_a_run_keeps_its_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> N
     assert resumed(0).value == 4
     assert resumed(2) == (2, "as stored")
     assert resumed(1) == (1, "as stored")
-    assert resumed(2, workers=3) == (3, "given")
-    assert resumed(2, workers=9) == (4, "9 given, one per population at most")
+    assert resumed(2, workers=3) == (3, "as requested")
+    assert resumed(2, workers=9) == (4, "9 requested, one per population at most")
     each = memory.process_bytes(memory.estimate(plan.populations["population-0-0"]), torch.device("cpu"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(1.5 * each / memory.USABLE))
     assert resumed(2) == (1, "more do not fit into memory")

@@ -32,6 +32,10 @@ def test_the_end_says_which_score_it_shows_in_the_words_of_the_report() -> None:
     )
     lines = summary(agents, records)
     assert lines[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE} 15.0 (step 100, mean of 2 agents)"
+    one = summary(agents, records.with_columns(score=pl.when(pl.col("agent") == 0).then("score")))  # agent 1 has none
+    assert one[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE} 10.0 (step 100, mean of 1 of 2 agents)"
+    behind = summary(agents, records.head(3))  # agent 1 ended at step 50, with 0: (10 + 0) / 2
+    assert behind[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE} 5 (steps 50 to 100, mean of 2 agents)"
     assert FINAL_SCORE in lines[-1]
     assert FINAL_SCORE in FINAL
     assert LAST_SCORE in FINAL

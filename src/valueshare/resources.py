@@ -60,7 +60,7 @@ class Choice(NamedTuple):
     """A value and its reason."""
 
     value: Any
-    reason: str = "given"
+    reason: str = "as requested"
 
 
 class Resources(NamedTuple):
@@ -96,7 +96,9 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         else:
             workers = Choice(cores, pluralize(cores, "core"))
     elif workers.value > size.most_workers:
-        workers = Choice(size.most_workers, f"{workers.value} {workers.reason}, one per {size.share} at most")
+        workers = Choice(
+            size.most_workers, f"{workers.value} {workers.reason.removeprefix('as ')}, one per {size.share} at most"
+        )
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
@@ -140,7 +142,7 @@ def prepare_plan(
     """
     if cluster is None and plan.device != AUTO:
         checked_device(plan.device)
-    origin, specs = "as stored" if resuming else "given", plan.populations.values()
+    origin, specs = "as stored" if resuming else "as requested", plan.populations.values()
     automatic = not execution.launcher.workers
     is_in_memory = isinstance(location, Url) and location.scheme == "memory"
     requested = Resources(
@@ -208,12 +210,12 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     texts = []
     if any(BACKENDS[spec.backend].is_threaded for spec in specs):
         per_process = " per process" if workers > 1 else ""
-        reason = "given" if execution.threads else pluralize(available_cores(), "core")
+        reason = "as requested" if execution.threads else pluralize(available_cores(), "core")
         texts.append(f"up to {pluralize(threads, 'environment thread')}{per_process} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)
-        reason = "given" if count == execution.groups else f"{execution.groups} given, one per agent at most"
+        reason = "as requested" if count == execution.groups else f"{execution.groups} requested, one per agent at most"
     elif any(prefers_processes(spec.backend, spec.settings.replay_device, device) for spec in specs):
         count = asynchronous_groups(largest, threads)
         reason = "emulators in processes, one per group"

@@ -118,12 +118,15 @@ def test_many_evaluations_are_resampled_in_pieces(rising: pl.DataFrame, monkeypa
 
 def test_what_is_never_reached_has_no_end(rising: pl.DataFrame) -> None:
     high = rising.with_columns(score=pl.col("score") + 1e3 * (pl.col("algorithm") == "dqn"))
-    row = sample_efficiency_interval(high, "ib", "dqn", resamples=50).table.row(0, named=True)
+    never = sample_efficiency_interval(high, "ib", "dqn", resamples=50).table
+    row = never.row(0, named=True)
     assert (row["step"], row["ci95_low"], row["ci95_high"], row["reached"]) == (None, None, None, 0)
-    alone = rising.filter(pl.col("seed") == 0)
-    row = sample_efficiency_interval(alone, "ib", "dqn", resamples=50).table.row(0, named=True)
+    alone = sample_efficiency_interval(rising.filter(pl.col("seed") == 0), "ib", "dqn", resamples=50).table
+    row = alone.row(0, named=True)
     assert row["step"] is not None
     assert (row["ci95_low"], row["reached"]) == (None, None)
+    every = sample_efficiency_interval(rising, "ib", "dqn", resamples=50).table
+    assert pl.concat([every, never, alone])["step"].null_count() == 1  # their columns have the same types
 
 
 def test_runs_that_lack_evaluations_are_left_out_and_said(rising: pl.DataFrame) -> None:

@@ -13,6 +13,7 @@ import pytest
 from valueshare.analysis.held_out import check_halves, winning_settings
 from valueshare.cli.report import best
 from valueshare.errors import InvalidInput
+from valueshare.report.winners_text import winner_lines
 from valueshare.runs.run import Run
 
 STEPS = (0, 100, 200, 300)
@@ -85,6 +86,27 @@ def test_settings_of_which_an_agent_diverged_are_no_candidates() -> None:
     assert winners["best"][0] != NAMES[4]
     assert winners["failed"].to_list() == [1, 0, 1]
     assert check_halves(winners)[-1].startswith("E-v0: 1 of 5 settings are not candidates")
+
+
+def test_settings_with_fewer_seeds_are_noted() -> None:
+    """k = 4 has two seeds of four, and the highest mean."""
+    few = tidy(4).filter((pl.col("k") < 4) | (pl.col("seed") % 2 == 0))
+    winners = winning_settings(few.with_columns(pl.col("score") + 50 * pl.col("k")), resamples=FEW)
+    assert winners["best"][0] == NAMES[4]
+    assert winners["fewest_seeds"].to_list() == [2, 4, 2]
+    note = "E-v0: settings have 2 to 4 seeds, and are compared by the mean of those that each has"
+    assert note in check_halves(winners)
+    assert not any("compared by" in line for line in check_halves(winning_settings(tidy(4), resamples=FEW)))
+
+
+def test_a_final_score_of_fewer_evaluations_says_of_how_many() -> None:
+    """Two evaluations after training began; the one before it is none of them."""
+    winners = winning_settings(tidy().filter(pl.col("step") < 300), "final", resamples=FEW)
+    assert winners["evaluations"].to_list() == [2, 2, 2]
+    assert winner_lines(winners, "final")[0].startswith("E-v0: mean score of 2 evaluations, as there are no more; 5 ")
+    assert winner_lines(winning_settings(tidy(), "final", resamples=FEW), "final")[0].startswith(
+        "E-v0: mean score of the last three evaluations; 5 "
+    )
 
 
 def test_beta_is_named_of_every_algorithm_that_may_use_it() -> None:

@@ -48,7 +48,10 @@ def test_areas_of_whole_curves(curves: pl.DataFrame) -> None:
 def test_the_last_evaluations(curves: pl.DataFrame) -> None:
     assert final_scores(curves, last=1).table["score"].to_list() == [11.0, 9.0, 8.0]
     # Not the one before training: Alien has one evaluation.
-    assert final_scores(curves).table["score"].to_list() == [11.0, (3 + 5 + 9) / 3, None]
+    ends = final_scores(curves)
+    assert ends.table["score"].to_list() == [11.0, (3 + 5 + 9) / 3, None]
+    assert ends.notes[0] == "final scores are means of fewer than 3 evaluations, as there are no more: Alien 1"
+    assert not any("fewer" in note for note in final_scores(curves, last=1).notes)
     with pytest.raises(InvalidInput, match="last = 0"):
         final_scores(curves, last=0)
 

@@ -153,7 +153,7 @@ def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> N
     assert set(spec.agents["k"]) == {0.0, 18.0}
 
 
-def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
+def test_options_replace_the_scales_own_and_every_deviation_is_said() -> None:
     study = make_study(
         "atari57",
         "paper",
@@ -250,7 +250,7 @@ def test_one_is_singular_in_a_plan(cli: Cli) -> None:
     assert code == 0
     assert "ALE/Pong-v5: 1 agent in 1 population, 300 steps each" in text
     assert "atari57: 1 agent in all" in text
-    assert "not as in the paper: 1 seed instead of 5" in text
+    assert "differs from the paper: 1 seed instead of 5" in text
 
 
 def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
@@ -266,8 +266,8 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     assert "no agent diverged" in text
     # What differs is one line here, and in full in the report.
     said = make_study("atari57", "smoke", steps=240, eval_interval=120, eval_timesteps=100).deviations
-    assert text.count("not as in the paper") == 1
-    assert f"not as in the paper: scale smoke, with {len(said)} departures (see" in text
+    assert text.count("differs from the paper") == 1
+    assert f"differs from the paper: scale smoke, with {len(said)} deviations (see" in text
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
     assert (out / "report" / "figures" / "learning-curves.png").stat().st_size > 1_000
     with undrawn():

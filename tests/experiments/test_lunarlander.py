@@ -33,7 +33,7 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert len(study.deviations) == 3  # the engine's own: phases, overlap, and replacement
 
 
-def test_every_departure_from_the_paper_is_said() -> None:
+def test_every_deviation_from_the_paper_is_said() -> None:
     said = make_study("lunarlander", scale="paper", eval_episodes=10, seeds=8, tf32=True).deviations
     assert said[:3] == (
         "eval episodes 10 instead of 100",

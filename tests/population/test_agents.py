@@ -42,6 +42,11 @@ def test_the_table_is_the_cross_product() -> None:
     assert not table.drop("agent").is_duplicated().any()
 
 
+def test_each_seed_is_given_once() -> None:
+    with pytest.raises(InvalidInput, match=r"^`seeds`: 1 is given more than once; give each seed once$"):
+        agent_table("A", "dqn", seeds=[0, 1, 1, 1])
+
+
 def test_only_rdq_is_there_once_for_each_beta() -> None:
     own = [AgentSettings(step_size=alpha, beta=beta) for alpha in (0.1, 0.2) for beta in (0.3, 0.4)]
     table = agent_table("A", ["dqn", "rdq"], seeds=[0, 1], agent_settings=own)

@@ -78,3 +78,31 @@ def test_the_numbers_of_actions_are_stored_with_a_run() -> None:
     assert shard_plan(plan, parse_shard("2/2")).actions == {"Acrobot-v1": 3}
     older = {name: value for name, value in stored.items() if name != "actions"}
     assert difference(older, stored) is None
+
+
+def test_a_learner_is_not_named_after_a_setting_that_it_does_not_read() -> None:
+    """Only RDQ reads beta. DQN was run with one beta, or with two that tell its runs apart."""
+
+    def data(dqn_betas: list[float], step_sizes: list[float]) -> ReportData:
+        rows = [
+            {"env": PONG, "algorithm": name, "k": 0.0, "step_size": size, "beta": beta, "seed": seed, "score": seed}
+            for name, betas in (("dqn", dqn_betas), ("rdq", [0.1, 0.2]))
+            for size in step_sizes
+            for beta in betas
+            for seed in (0, 1)
+        ]
+        table = pl.DataFrame(rows).with_columns(pl.col("score").cast(pl.Float64), step=100)
+        return report_data(Results(table, (), ()), resamples=20)
+
+    one = data([0.1], [0.5])
+    assert labels(one) == ["DQN", "RDQ with beta 0.1", "RDQ with beta 0.2"]
+    assert [(x.style.label, y.style.label) for x, y in pairs(one)] == [
+        ("RDQ with beta 0.1", "DQN"),
+        ("RDQ with beta 0.2", "DQN"),
+    ]
+    swept = data([0.1], [0.5, 0.7])  # each at the step size of the other
+    assert {(x.name.settings[0], y.name.settings[0]) for x, y in pairs(swept) if x.algorithm.startswith("rdq")} == {
+        ("step_size=0.5", "step_size=0.5"),
+        ("step_size=0.7", "step_size=0.7"),
+    }
+    assert labels(data([0.1, 0.2], [0.5]))[:2] == ["DQN with beta 0.1", "DQN with beta 0.2"]

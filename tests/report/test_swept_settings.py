@@ -355,11 +355,25 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
 
     few, enough = said(9), said(10)
     of_sweep = sentences(tuned_of(table(falling, KS, SIZES, seeds=9)))
-    assert few == (of_sweep[0], of_sweep[1].replace("mean AUC", "mean score over training (AUC)"), *of_sweep[2:])
+    assert few[:-1] == (of_sweep[0], of_sweep[1].replace("mean AUC", "mean score over training (AUC)"), *of_sweep[2:])
+    assert few[-1] == "6 comparisons are left out, because there are too few seeds: --compare shows them."
+    assert not any("left out" in line for line in (*enough, *said(9, "ib-dqn step_size=0.1:4,ib-dqn step_size=0.1:1")))
     assert any(line.startswith("The largest gain: ") for line in enough)
     assert "scores lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
     pages = [results_page(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), resamples=FEW) for seeds in (9, 10)]
     assert [">Findings</caption>" in page for page in pages] == [False, True]
+
+
+def test_a_comparison_with_enough_seeds_is_shown_beside_a_sweep_with_few() -> None:
+    """IQN has ten seeds, and the sweep of IB-DQN nine."""
+    sweep = table(falling, KS, SIZES, seeds=9)
+    iqn = table(lambda k, _: 10.0 * k, (0.0, 4.0), SIZES[:1], seeds=10).with_columns(algorithm=pl.lit("ib-iqn"))
+    both = Results(pl.concat([sweep, iqn]), (), ())
+    data = report_data(both, FEW)
+    said = verdict_sentences(data, compare_all(data))
+    assert said[-2].startswith("IB-IQN(4) with step size 0.001 scores higher than IQN with step size 0.001: ")
+    assert said[-1].endswith(" comparisons are left out, because there are too few seeds: --compare shows them.")
+    assert ">Findings</caption>" in results_page(both, resamples=FEW)
 
 
 @pytest.mark.parametrize("seeds", [2, 10])

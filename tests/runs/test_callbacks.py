@@ -113,19 +113,21 @@ def test_a_function_gets_records_and_policies_of_the_current_weights(tmp_path: P
 
 
 def test_an_exception_ends_the_run_where_it_can_be_resumed(
-    tmp_path: Path, module: Path, cli: Callable[..., Any]
+    tmp_path: Path, module: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", "my code")
     out = tmp_path / "run"
     code, _, err = cli(*words(out, "--callback", "own_callbacks:fail", "own_callbacks:log"))
     assert (code, err.count("\n")) == (1, 1)
     line = r"the callback own_callbacks:fail raised ValueError: no room \(own_callbacks.py, line 14\); all checkpoints "
-    assert re.search(line + "are intact; fix it, then resume with: valueshare resume", err)
+    assert re.search(line + "are intact; fix it, then resume with: PYTHONPATH='my code' valueshare resume", err)
     assert valueshare.open_run(out).records["step"].max() == 60
     assert json.loads((out / "provenance.json").read_text())["callbacks"] == ["own_callbacks:fail", "own_callbacks:log"]
     code, said, err = cli("resume", out)  # the module of the run is named before it is imported
     assert (code, "importing own_callbacks for the callback own_callbacks:fail\n" in said) == (1, True)
     code, said, _ = cli("resume", out, "--callback", "own_callbacks:log")
     assert (code, "importing" in said) == (0, False)  # finished after the last failure
+    assert f"\n  valueshare play {out} " in said  # it calls none
 
 
 def test_a_third_party_callback_is_announced_or_left_out(

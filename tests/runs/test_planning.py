@@ -10,9 +10,11 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
+from valueshare.runs.launcher_options import parse_shard
 from valueshare.runs.plan import Plan, difference, from_config, split, to_config
 from valueshare.runs.plan_text import about_settings, plan_listing, plan_summary
 from valueshare.runs.planning import default_folder, families, make_plan
+from valueshare.runs.shards import shard_plan
 from valueshare.schema import Backend
 
 SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
@@ -208,8 +210,27 @@ def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
 
 def ks(env: str | list[str], k: object) -> list[tuple[str, float]]:
     """CartPole-v1 has 2 actions, Acrobot-v1 has 3."""
-    made = make_plan(env, ["dqn", "ib-dqn"], k=k, seeds=1)  # type: ignore[arg-type]
+    made = make_plan(env, ["double-dqn", "ib-dqn"], k=k, seeds=1)  # type: ignore[arg-type]
     return made.agents.filter(pl.col("algorithm") == "ib-dqn").select("env", "k").rows()
+
+
+def test_the_layer_with_k_0_is_left_out_where_the_same_without_it_is_trained() -> None:
+    made = make_plan("CartPole-v1", ["dqn", "ib-dqn", "ib-iqn"], k=[0, 2], seeds=2)
+    rows = made.agents.select("agent", "algorithm", "k", "seed").rows()
+    assert rows == [
+        *((0, "dqn", 0, 0), (1, "dqn", 0, 1)),
+        *((2, "ib-dqn", 2, 0), (3, "ib-dqn", 2, 1)),
+        *((4, "ib-iqn", 0, 0), (5, "ib-iqn", 0, 1), (6, "ib-iqn", 2, 0), (7, "ib-iqn", 2, 1)),
+    ]
+    note = "note: ib-dqn with k = 0 is dqn, which is trained already: left out"
+    assert [line for line in plan_summary(made) if "note" in line] == [note]
+    assert note in plan_summary(shard_plan(made, parse_shard("2/2")))
+    assert note in plan_listing(made)
+    alone = make_plan("CartPole-v1", ["ib-dqn", "dqn"], seeds=1)  # k = 0 is the default
+    assert alone.agents["algorithm"].to_list() == ["dqn"]
+    assert f"{note}; to share value across actions, give a k above 0" in plan_summary(alone)
+    stored = from_config(to_config(made), made.agents)
+    assert not any("note" in line for line in plan_summary(stored))  # of a run that is resumed
 
 
 def test_k_n_is_the_number_of_actions_of_each_environment() -> None:

@@ -104,6 +104,18 @@ def test_agents_that_diverged_are_not_the_best(run: Run) -> None:
         with_diverged(*range(run.agents.height)).best()
 
 
+def test_agents_without_a_score_in_their_last_evaluation_are_not_the_best(run: Run) -> None:
+    best = run.best().number
+    before = (pl.col("agent") == best) & (pl.col("step") == 60)
+    score = pl.when(before).then(1e6).when((pl.col("agent") != best) | (pl.col("step") < 120)).then("score")
+    older = dataclasses.replace(run, records=run.records.with_columns(score=score))
+    last = older.records.filter(pl.col("step") == 120, pl.col("agent") != best)
+    assert older.best().number == last.sort("score", "agent", descending=[True, False])["agent"][0]
+    none = dataclasses.replace(run, records=run.records.with_columns(score=pl.when(pl.col("step") < 120).then("score")))
+    with pytest.raises(InvalidInput, match="no agent to choose from has a score in its last evaluation"):
+        none.best()
+
+
 def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "seen.npy", OBSERVATIONS)
     run.agent(0).export(tmp_path / "new" / "folder" / "plain.pt")  # as `play` makes that of its video

@@ -11,10 +11,10 @@ from valueshare.tabular.rules import ALGORITHMS
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": "dqn"}, "no tabular algorithm 'dqn': write one of q-learning, sarsa, expected-sar"),
     ({"k": ()}, "`k` is empty: write at least one value"),
-    ({"k": (0.0, 2.0, 2.0)}, "`k`: 2 is given twice; write each value once"),
+    ({"k": (0.0, 2.0, 2.0)}, "`k`: 2 is given more than once; write each value once"),
     ({"k": (0.0, -1.0)}, "`k = -1`: the mean-scaling coefficient is a finite number >= 0"),
     ({"step_size": ()}, "`step_size` is empty: write at least one value"),
-    ({"step_size": (0.1, 0.1)}, "`step_size`: 0.1 is given twice; write each value once"),
+    ({"step_size": (0.1, 0.1)}, "`step_size`: 0.1 is given more than once; write each value once"),
     ({"step_size": (1.5,)}, "`step_size = 1.5`: write a number above 0 and up to 1"),
     ({"steps": 0}, "`steps = 0`: write a number >= 1"),
     ({"epsilon": 1.5}, "`epsilon = 1.5`: a probability lies in [0, 1]"),

@@ -85,7 +85,10 @@ def sample_efficiency_interval(
         low, high = (float(end) if np.isfinite(end) else None for end in ends)
         reached = float(np.isfinite(drawn).mean())
     numbers = {"step": point.step, "ci95_low": low, "ci95_high": high, "reached": reached, "fraction": point.fraction}
-    return pair.estimate({**numbers, "best": point.best, "best_step": point.best_step, "last_step": point.last_step})
+    more = {"best": point.best, "best_step": point.best_step, "last_step": point.last_step}
+    row, notes = pair.estimate({**numbers, **more})
+    # Null has a type of its own.
+    return Estimate(row.cast({"step": pl.Int64, "reached": pl.Float64, "fraction": pl.Float64}), notes)
 
 
 def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, resamples: int, seed: int) -> Floats:

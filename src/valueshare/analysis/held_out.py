@@ -36,7 +36,8 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
       given the choices; no interval where a half has fewer than 3 seeds;
     - `best, mean_at_best`: the choice of all seeds, and its mean over them. It is too high: these seeds chose it;
     - `seeds`, `settings`, how many, and `failed`, of how many settings an agent diverged or has no score: they are no
-      candidates.
+      candidates; `fewest_seeds` of any setting: each is compared by the mean of those that it has;
+    - `evaluations`: of how many the score of a run is the mean.
     """
     if metric not in METRICS:
         raise InvalidInput(f"`metric = {metric!r}`: write one of {', '.join(METRICS)}")
@@ -46,7 +47,7 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     by_env = runs.partition_by("env", maintain_order=True)
     rows = [row for env_runs in by_env for row in _rows(env_runs, columns, resamples)]
     texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES, *HALVES), pl.String), dict.fromkeys(MEAN, pl.Float64)
-    counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)
+    counts = dict.fromkeys(("seeds", "fewest_seeds", "settings", "failed", "evaluations"), pl.Int64)
     return pl.DataFrame(rows, {**texts, **numbers, "mean_at_best": pl.Float64, **counts})
 
 
@@ -71,6 +72,8 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
             kept |= dict.fromkeys(MEAN[1:])
         choices |= dict(zip(HALVES, (_seed_text(seeds[:half]), _seed_text(seeds[half:])), strict=True))
         counts = {"seeds": len(seeds), "settings": group_runs["setting"].n_unique()}
+        counts["fewest_seeds"] = min(group_runs.group_by("setting").agg(pl.col("seed").n_unique())["seed"].to_list())
+        counts["evaluations"] = runs.select((pl.col("points") + pl.col("missing")).max()).item()
         rows.append({"env": runs["env"][0], "algorithm": algorithm, **choices, **kept, **counts})
     return rows
 
@@ -110,6 +113,9 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
         notes.append(f"{pluralize(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
     for env, env_winners in winners.group_by("env", maintain_order=True):
         row = env_winners.row(0, named=True)
+        if row["fewest_seeds"] < row["seeds"]:
+            counts = f"{row['fewest_seeds']} to {row['seeds']} seeds"
+            notes.append(f"{env[0]}: settings have {counts}, and are compared by the mean of those that each has")
         if row["failed"]:
             notes.append(
                 f"{env[0]}: {row['failed']} of {pluralize(row['settings'], 'setting')} are not candidates, because an "

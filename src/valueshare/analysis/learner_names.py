@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_label, without_layer
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_label, unread_settings, without_layer
 from valueshare.analysis.tidy import AGENT_SETTINGS
 
 RUN = "run"  # which of several runs of the same agents
@@ -44,6 +44,12 @@ class LearnerName(NamedTuple):
     @property
     def without_run(self) -> "LearnerName":
         return self._replace(run="")
+
+    def is_like(self, other: "LearnerName") -> bool:
+        """Whether the run and the settings that both algorithms read are the same."""
+        unread = unread_settings(self.algorithm) | unread_settings(other.algorithm)
+        mine, theirs = ([s for s in name.settings if s.partition("=")[0] not in unread] for name in (self, other))
+        return mine == theirs and self.run == other.run
 
     @property
     def is_quantile(self) -> bool:

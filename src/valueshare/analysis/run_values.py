@@ -28,12 +28,16 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
     """The mean of the last evaluations of each run: of three, as in the paper's table.
 
     The last evaluations are those of the environment: a run that ended earlier has null. The evaluation before training
-    is never one of them.
+    is never one of them. Where an environment has fewer, the mean is of these, and a note says so.
     """
     if last < 1:
         raise InvalidInput(f"`last = {last}`: write a number >= 1")
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_envs_with_training(table))
-    return _means(table.filter(trained), column, last)
+    values, notes = _means(table.filter(trained), column, last)
+    points = values.select("env", pl.col("points") + pl.col("missing")).unique().filter(pl.col("points") < last)
+    few = [f"{env} {count}" for env, count in points.sort("env").iter_rows() if count]
+    short = f"final scores are means of fewer than {last} evaluations, as there are no more: {shorten_list(few)}"
+    return Estimate(values, (*([short] if few else []), *notes))
 
 
 def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
@@ -61,8 +65,11 @@ def uneven_evaluations(table: pl.DataFrame) -> list[str]:
 
 
 def by_last_score(table: pl.DataFrame) -> pl.DataFrame:
-    """The last row with a score of each agent, the best agent first; of equals, the one with the lower number."""
-    last = table.drop_nulls("score").sort("step").group_by("agent").last()
+    """The last row of each agent, the best agent first; of equals, the one with the lower number.
+
+    An agent without a score in its last evaluation is left out: an older one is of other weights.
+    """
+    last = table.sort("step").group_by("agent").last().drop_nulls("score")
     return last.sort("score", "agent", descending=[True, False])
 
 

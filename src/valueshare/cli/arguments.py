@@ -52,7 +52,7 @@ MaxResultSize = Annotated[
 Out = Annotated[str | None, _execution(metavar="PATH|URL")]
 RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
-RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
+RunFolders = Annotated[tuple[str | Path, ...], Parameter(name="RUN...", metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, in_group("cluster", name="*")]
 
 _SETTING = re.compile("`(?P<name>[a-z][a-z_]*)( = (?P<value>[^`]*))?`")  # in a message

@@ -23,7 +23,7 @@ EXAMPLES = {
     "--steps": "--steps 100k",
     "--video": "--video agent.mp4",
     "RUN": "runs/CartPole-v1-ib-dqn",
-    "RUNS": "runs/CartPole-v1-ib-dqn",
+    "RUN...": "runs/CartPole-v1-ib-dqn",
 }
 
 

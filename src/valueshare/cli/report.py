@@ -40,10 +40,12 @@ def report(
     PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
 
     Args:
-        runs: Run folders or URLs, or results of other programs; several are combined, or compared if they have the
-            same agents.
+        runs: Run folders, URLs like s3://bucket/run, or results of other programs; several are combined, or compared
+            if they have the same agents.
         out: Folder for figures and tables; default: RUN/report, or ./report for several runs or a URL.
-        figures: Names of figures; default: all for which there are results.
+        figures: iqm, performance-profile, auc-change, overestimation-reduction, action-gap-increase, sensitivity,
+            settings-map, overestimation-against-k, action-gap-against-k, iqm-rmsprop, gain-against-actions,
+            learning-curves, overestimation-curves, geometry; default: all for which there are results.
         compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); default: each with its baseline.
         resamples: Bootstrap resamples; fewer are faster but less precise.
     """

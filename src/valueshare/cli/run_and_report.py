@@ -35,7 +35,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
 
     def resume_advice() -> str:
         """How to resume the run, which is there by then."""
-        resuming = f"resume with: {pythonpath(folder)}{resume_command(folder)}"
+        resuming = f"resume with: {pythonpath(folder, resuming=True)}{resume_command(folder)}"
         return "resume with the same command" if in_study else resuming
 
     try:
@@ -84,16 +84,22 @@ def stored_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> 
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
-def pythonpath(location: Location) -> str:
-    """PYTHONPATH=. before a command that imports the modules of a run's environments, where it is set now."""
-    from valueshare.runs.storage.copies import stored_config
+def pythonpath(location: Location, *, resuming: bool = False) -> str:
+    """PYTHONPATH=. before a command that imports modules for a run, where it is set now.
+
+    They are the modules of its environments, and those of its callbacks where it is resumed.
+    """
+    from valueshare.runs.callbacks import KEY
+    from valueshare.runs.storage.copies import stored_config, stored_object
+    from valueshare.runs.storage.remote import PROVENANCE
 
     path = os.environ.get("PYTHONPATH")
     try:
-        settings = (stored_config(location) or {}).get("settings", {})
+        imports = any(":" in env for env in (stored_config(location) or {}).get("settings", {}))
+        imports |= resuming and bool((stored_object(location, PROVENANCE) or {}).get(KEY))
     except OSError:
-        settings = {}
-    return f"PYTHONPATH={shlex.quote(path)} " if path and any(":" in env for env in settings) else ""
+        imports = False
+    return f"PYTHONPATH={shlex.quote(path)} " if path and imports else ""
 
 
 def _run_exists(location: Location) -> bool:

@@ -235,12 +235,12 @@ def _plan_lines(
     first = next(iter(study_runs[0].plan.settings.values()))
     if first.atari_protocol:
         yield from atari_protocol(first.atari_protocol).described()
-    differences = [f"not as in the paper: {sentence}" for sentence in study.deviations]
+    differences = [f"differs from the paper: {sentence}" for sentence in study.deviations]
     if planned:
         yield f"settings are shown as options of train; valueshare reproduce {study.name} --help has its own"
     elif study.scale != "paper":
-        count = pluralize(len(differences), "departure")
-        differences = [f"not as in the paper: scale {study.scale}, with {count} (see --plan or the report)"]
+        count = pluralize(len(differences), "deviation")
+        differences = [f"differs from the paper: scale {study.scale}, with {count} (see --plan or the report)"]
     yield from differences
     if refusal:
         raise refusal

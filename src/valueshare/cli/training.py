@@ -65,7 +65,8 @@ def train(
     """Train every combination of environment, algorithm, k, settings and seed.
 
     Defaults come from the environment's preset; otherwise those below (four of them differ for images). --plan prints
-    them. Options with ... accept several values: every combination is trained.
+    them. Per-agent options (--env, --algorithm, --k, --step-size, --discount, --epsilon-*, --beta) take several values;
+    every combination is trained.
 
     Args:
         env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,

@@ -38,7 +38,7 @@ class TabularResult:
     norms: pl.DataFrame  # one row per study, k and step: each k at its best step size
     figure: pl.DataFrame  # step size chosen and scored on all seeds
     held_out: pl.DataFrame  # each half of the seeds scored at what the other half chose
-    seconds: float  # of the sweeps in `runs`, without compilation
+    seconds: float  # of the sweeps in `runs`; without compilation, except that of a cluster's workers
 
     @property
     def timesteps(self) -> int:
@@ -73,7 +73,10 @@ class Cell(NamedTuple):
 def sweep_studies(
     studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
-    """The sweeps of all studies, or the shard's rows of them; and the seconds they took, without compilation."""
+    """The sweeps of all studies, or the shard's rows of them; and the seconds they took.
+
+    They are without compilation here, and with that of the workers on a cluster.
+    """
     mdps = [study_mdp(study) for study in studies]  # an unknown environment is refused here
     cells = shard_cells(studies, launcher.selected_shard)
     if launcher.launcher == "ray":

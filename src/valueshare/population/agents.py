@@ -102,7 +102,7 @@ def seed_list(seeds: int | Iterable[int], first_seed: int = 0) -> list[int]:
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(numbers).most_common(1)
     if times > 1:
-        raise InvalidInput(f"`seeds`: {repeated} is given twice; give each seed once")
+        raise InvalidInput(f"`seeds`: {repeated} is given more than once; give each seed once")
     for seed in (min(numbers), max(numbers)):
         if not 0 <= seed <= MAX_SEED:
             raise InvalidInput(f"`seeds = {seed}`: seeds are whole numbers from 0 to {MAX_SEED}")

@@ -60,7 +60,9 @@ class TrainingSettings:
 
     steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
-        10_000, "Environment steps between checkpoints; must divide --eval-interval (default: equal).", minimum=1
+        10_000,
+        "Environment steps between checkpoints; must divide --eval-interval (default: the same as --eval-interval).",
+        minimum=1,
     )
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from itertools import chain, count
+from itertools import chain, count, product
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 
-from valueshare.algorithm_info import K_IS_N
+from valueshare.algorithm_info import K_IS_N, unread_settings
 from valueshare.analysis.comparison import game_differences, shared_evaluations
 from valueshare.analysis.importers.results import Results, Source, repeats
 from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
@@ -274,7 +274,8 @@ def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     """The table with settings in the algorithm's name if runs with equal k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
-    learners, never averaged together. The same holds for optimisers, except RMSprop on Atari games, which `main`
+    learners, never averaged together. An algorithm is not named after a setting that it does not read, which becomes
+    null, unless it alone tells runs apart. The same holds for optimisers, except RMSprop on Atari games, which `main`
     separates already; runs with an unknown optimiser are not separated. `more` columns are always in the names.
     """
     apart = all(has_human_score(env) for env in table["env"].unique())
@@ -286,4 +287,8 @@ def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     varied = [name for name in columns if (counts[name] > 1).any()]
     if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
         varied.append("optimizer")
+    for algorithm, name in product(table["algorithm"].unique(), varied):
+        rows = table.filter(pl.col("algorithm") == algorithm)
+        if name in unread_settings(algorithm) and repeats(rows.drop(name)).height == repeats(rows).height:
+            table = table.with_columns(pl.when(pl.col("algorithm") != algorithm).then(name).alias(name))
     return add_to_names(table, [*varied, *more])

@@ -158,10 +158,9 @@ def pairs(data: ReportData, compare: Sequence[str] = ()) -> list[tuple[Variant, 
 
 
 def _first_like(variant: Variant, variants: Sequence[Variant]) -> Variant:
-    """The first variant with the same settings in its name; without another one, the first of all."""
-    _, *settings_and_run = variant.name
-    alike = [v for v in variants if [*v.name[1:]] == settings_and_run]
-    return alike[0] if any(settings_and_run) and alike[0] != variant else variants[0]
+    """The first variant with the same settings, as far as both read them; without another one, the first of all."""
+    alike = [v for v in variants if v.name.is_like(variant.name)]
+    return alike[0] if any(variant.name[1:]) and alike[0] != variant else variants[0]
 
 
 def _same_learner(x: Variant, y: Variant) -> bool:

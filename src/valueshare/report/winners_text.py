@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.run_values import LAST
 from valueshare.text import align_columns, format_number, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
@@ -23,7 +24,10 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         size = f"{pluralize(first['settings'], 'setting')}, {pluralize(first['seeds'], 'seed')}"
         chosen = [f"chosen on {'seed' if seeds.isdigit() else 'seeds'} {seeds}" for seeds in _halves(rows)]
         heads = ("", *chosen, "score on the other seeds")
-        lines += [f"{env}: {SCORES[metric]}; {size}", *align_columns([heads, *map(_cells, rows)])]
+        score = SCORES[metric]
+        if metric == "final" and first["evaluations"] < LAST:
+            score = f"mean score of {pluralize(first['evaluations'], 'evaluation')}, as there are no more"
+        lines += [f"{env}: {score}; {size}", *align_columns([heads, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = format_number(first["mean_at_best"])
             lines.append(f"best over all seeds: {first['best']}, mean {mean} (optimistic: selected on the same seeds)")

@@ -50,6 +50,8 @@ class Plan:
     actions: Mapping[str, int] = field(default_factory=dict)
     # Earlier numbers of steps by environment, of a run that was extended: its first checkpoints were made for them.
     extended_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # Algorithms with the layer that were requested at k = 0 beside the same without it; for a note, and not stored.
+    same_at_zero: tuple[str, ...] = ()
 
     @cached_property
     def unsplit_populations(self) -> dict[str, PopulationSpec]:

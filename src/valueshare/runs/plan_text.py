@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.algorithm_info import setting_readers
+from valueshare.algorithm_info import setting_readers, without_layer
 from valueshare.envs.atari_games import atari_game, is_atari
 from valueshare.envs.backends import BACKENDS
 from valueshare.learning.algorithms import ALGORITHMS
@@ -112,12 +112,21 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
 
 
 def _notes_on_k(plan: Plan) -> list[str]:
-    """Notes on algorithms whose k are all 0, which share no value; not of a shard, as the rest may have others."""
+    """Notes on algorithms that are left out at k = 0, and on those whose k are all 0, which share no value.
+
+    The latter not of a shard, as the rest may have others.
+    """
+    hint = "; to share value across actions, give a k above 0"
+    left_out = [
+        f"note: {name} with k = 0 is {without_layer(name)}, which is trained already: left out"
+        + ("" if plan.shard or name in plan.agents["algorithm"] else hint)
+        for name in plan.same_at_zero
+    ]
     if plan.shard is not None:
-        return []
+        return left_out
     largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
-    return [
-        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, give a k above 0"
+    return left_out + [
+        f"note: {name} with k = 0 is {without_layer(name)}: to share value across actions, give a k above 0"
         for name, k in largest.iter_rows()
         if k == 0 and ALGORITHMS[name].uses_k
     ]

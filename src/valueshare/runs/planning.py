@@ -9,9 +9,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from torch import nn
 
-from valueshare.algorithm_info import algorithm_name, setting_readers
+from valueshare.algorithm_info import LAYER_PREFIX, algorithm_name, setting_readers
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import EnvironmentSpec
@@ -85,8 +86,11 @@ def make_plan(
         )
         for name, preset in presets.items()
     ]
+    agents = concat_agents(tables)
+    # With k = 0, ib-dqn is dqn: the same agents, which would be trained twice and compared with themselves.
+    repeated = (pl.col("k") == 0) & pl.col("algorithm").is_in([f"{LAYER_PREFIX}{name}" for name in algorithms])
     return Plan(
-        agents=concat_agents(tables),
+        agents=concat_agents([agents.filter(~repeated)]),
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
@@ -94,6 +98,7 @@ def make_plan(
         network=network_name,
         families=families(shared, specs),
         actions={name: spec.actions for name, spec in specs.items()},
+        same_at_zero=tuple(agents.filter(repeated)["algorithm"].unique(maintain_order=True)),
     )
 
 

@@ -79,7 +79,7 @@ class Run:
     ) -> Policy:
         """The agent with the highest score in its last evaluation, of all or of some, on one environment.
 
-        k = "n" is the number of actions of the environment. Agents that diverged are left out.
+        k = "n" is the number of actions of the environment. Agents that diverged, or have no score there, are left out.
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
         candidates = self.agents.join(self.records.drop_nulls("score"), on="agent", how="semi", maintain_order="left")
@@ -96,7 +96,12 @@ class Run:
         records = without_diverged(self.records.join(candidates, on="agent", how="semi"))
         if records.is_empty():
             raise InvalidInput("every agent to choose from diverged: train with a smaller `step_size` or `k`")
-        return self.agent(by_last_score(records)["agent"][0], network=network)
+        ranked = by_last_score(records)
+        if ranked.is_empty():
+            raise InvalidInput(
+                "no agent to choose from has a score in its last evaluation: choose by number, like agent(0)"
+            )
+        return self.agent(ranked["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.

@@ -1,5 +1,7 @@
 """Variants: agents that differ in their seeds alone, as displays and summaries show them."""
 
+from typing import Any
+
 import polars as pl
 
 from valueshare.algorithm_info import unread_settings
@@ -18,7 +20,11 @@ def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
 
 
 def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """One row per variant, in the table's order: its agents and their last evaluation; `score` is the mean, or null."""
+    """One row per variant, in the table's order: its agents and their last evaluation.
+
+    `score` is the mean over the `scored` agents that have a score there, or null; of unequal steps, `step` is the
+    smallest and `last_step` the largest.
+    """
     columns = variant_columns(agents)
     latest = records.sort("step").group_by("agent").last()
     return (
@@ -28,7 +34,9 @@ def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.len().alias("agents"),
             pl.col("step").min(),
+            pl.col("step").max().alias("last_step"),
             pl.col("score").mean(),
+            pl.col("score").count().alias("scored"),
             pl.col("diverged_at").is_not_null().sum().alias("diverged"),
         )
     )
@@ -38,14 +46,23 @@ def summary(agents: pl.DataFrame, records: pl.DataFrame) -> list[str]:
     """The end of a run in words: the score of each variant in its last evaluation, and how many agents diverged."""
     variants = variant_scores(agents, records)
     lines = [
-        f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "
-        f"(step {row['step']:,}, mean of {pluralize(row['agents'], 'agent')})"
+        f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} ({_counted(row)})"
         for row in variants.to_dicts()
     ]
     end = "no agent diverged"
     if diverged := variants["diverged"].sum():
         end = f"{diverged:,} of {agents.height:,} agents diverged and were frozen: try a smaller --step-size or --k"
     return [*lines, end, f"in reports, the final score is the {FINAL_SCORE}"]
+
+
+def _counted(row: dict[str, Any]) -> str:
+    """The agents whose scores are averaged, and when: step 100, mean of 2 agents."""
+    agents = pluralize(row["agents"], "agent")
+    counted = agents if row["scored"] == row["agents"] else f"{row['scored']:,} of {agents}"
+    steps = (
+        f"step {row['step']:,}" if row["step"] == row["last_step"] else f"steps {row['step']:,} to {row['last_step']:,}"
+    )
+    return f"{steps}, mean of {counted}"
 
 
 def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:

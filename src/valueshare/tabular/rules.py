@@ -42,7 +42,7 @@ def check_once(name: str, values: Sequence[Any]) -> None:
         raise InvalidInput(f"`{name}` is empty: write at least one value")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise InvalidInput(f"`{name}`: {twice:g} is given twice; write each value once")
+        raise InvalidInput(f"`{name}`: {twice:g} is given more than once; write each value once")
 
 
 def check_rows(rows: int, advice: str = "take fewer seeds or step sizes") -> None:

@@ -113,6 +113,21 @@ def test_an_agent_that_diverged_is_not_the_best(run: Path, follower: PageUpdater
 
 
 @pytest.mark.usefixtures("all_records")
+def test_an_agent_without_a_new_score_is_not_the_best(
+    run: Path, follower: PageUpdater, renderer: type[Renderer]
+) -> None:
+    """Agent 3 has an older score alone, which is the highest."""
+    end_phase(run, 1)
+    for phase, score in ((0, 1e3), (1, None)):
+        file = run / "records" / f"p-{phase}.parquet"
+        of_agent = pl.when(pl.col("agent") == 3).then(pl.lit(score, pl.Float64)).otherwise("score")
+        pl.read_parquet(file).with_columns(score=of_agent).write_parquet(file)
+    follower.refresh()
+    follower.show_clip()
+    assert [one["agent"] for one in renderer.requests] == [2]
+
+
+@pytest.mark.usefixtures("all_records")
 def test_agents_of_the_second_run_have_its_own_numbers(tmp_path: Path, run: Path, renderer: type[Renderer]) -> None:
     other = make_run(tmp_path / "other", env="There", phases=2)  # more evaluations: it is the newest
     rendered = Clips()

@@ -68,8 +68,8 @@ def deviations(results: Results) -> list[str]:
 def about_parts(data: ReportData, names: Mapping[str, str]) -> list[str]:
     """The section on the runs and agents; `names` are short names of the sources."""
     parts = []
-    if departures := deviations(data.results):
-        parts += [elements.paragraph("Deviations from the published settings:"), elements.bullets(departures)]
+    if sentences := deviations(data.results):
+        parts += [elements.paragraph("Deviations from the published settings:"), elements.bullets(sentences)]
     for source in data.results.about:
         parts += _source(source, names[source.path])
     rows, caption = _by_algorithm(data), "The agents"

@@ -69,8 +69,8 @@ class Clips:
         runs = [s.path for s in data.results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
         if not runs:
             return
-        rows = without_diverged(data.main.filter(pl.col("source").is_in(runs))).drop_nulls("score")
-        counts = rows.group_by(GROUP, maintain_order=True).agg(count=pl.len().cast(pl.Int64))
+        rows = without_diverged(data.main.filter(pl.col("source").is_in(runs)))
+        counts = rows.drop_nulls("score").group_by(GROUP, maintain_order=True).agg(count=pl.len().cast(pl.Int64))
         before = counts.clear() if self._counts is None else self._counts
         grown = counts.join(before, on=GROUP, how="left", suffix="_before", maintain_order="left").with_columns(
             new=pl.col("count") - pl.col("count_before").fill_null(0)
@@ -83,7 +83,10 @@ class Clips:
         newest = newest if of_variant.is_empty() else of_variant
         sums = newest.group_by("env", maintain_order=True).agg(pl.col("new").sum())
         env = sums.sort("new", descending=True, maintain_order=True)["env"][0]
-        best = by_last_score(rows.join(newest.filter(env=env), on=GROUP, how="semi")).row(0, named=True)
+        ranked = by_last_score(rows.join(newest.filter(env=env), on=GROUP, how="semi"))
+        if ranked.is_empty():
+            return
+        best = ranked.row(0, named=True)
         first = next(first for source, first in numbered_sources(data.results) if source.path == best["source"])
         agent = best["agent"] - first
         scored = f"score {format_number(best['score'])} at step {best['step']:,}"

@@ -22,6 +22,7 @@ from valueshare.report.page.videos import find_videos
 from valueshare.report.swept_settings import HeldOutChoice, find_tuned, tuned_variants
 from valueshare.report.tuned_text import has_few_seeds
 from valueshare.report.tuned_text import verdict as tuned_verdict
+from valueshare.text import pluralize
 
 SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "page.js")
 # Of a page that is served: in its header, and in the page itself.
@@ -57,7 +58,7 @@ def data_page(
 ) -> str:
     """The page of a report's data, with more `notes`; with `live` it asks its server for updates."""
     results, chosen = data.results, find_tuned(data)
-    compared, first = verdict.comparisons, headline(verdict)
+    compared, conclusive = verdict.comparisons, _conclusive(verdict, chosen)
     curves, curve_notes = curve_data(data, headline_variants(data, verdict))
     videos, video_notes = find_videos(data)
     note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
@@ -73,7 +74,7 @@ def data_page(
     names = short_names(results.paths)
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict))
     reading = elements.paragraph(" ".join(READING), "small")
-    rows = findings(compared, first) if _is_conclusive(verdict, chosen) else []
+    rows = findings(conclusive.comparisons, headline(conclusive))
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
         ("verdict", "Verdict", "The verdict", (*headlines, *rows, reading)),
@@ -100,8 +101,11 @@ def data_page(
 def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
     """The result in sentences, AUC explained at its first use; those on swept settings warn of few seeds themselves."""
     chosen = find_tuned(data)
-    warning = [] if chosen else verdict.few_seeds
-    compared = verdict.sentences if _is_conclusive(verdict, chosen) else []
+    warning, conclusive = [] if chosen else verdict.few_seeds, _conclusive(verdict, chosen)
+    compared = [] if conclusive is not verdict and not conclusive.comparisons else conclusive.sentences
+    if left_out := len(verdict.comparisons) - len(conclusive.comparisons):
+        count, verb = pluralize(left_out, "comparison"), "is" if left_out == 1 else "are"
+        compared.append(f"{count} {verb} left out, because there are too few seeds: --compare shows them.")
     lines = [*warning, *action_sets.verdict(data), *tuned_verdict(chosen), *compared]
     if (first := next((line for line in lines if "AUC" in line), None)) is not None:
         explained = re.sub(r"(mean )?((\S+-normalized )?)AUC", r"mean \2score over training (AUC)", first, count=1)
@@ -109,9 +113,21 @@ def verdict_sentences(data: ReportData, verdict: Verdict) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _is_conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> bool:
-    """Whether comparisons are shown: not where swept settings have too few seeds, unless they were requested."""
-    return verdict.requested or not any(map(has_few_seeds, chosen))
+def _conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> Verdict:
+    """The verdict with the comparisons that are shown: all that were requested, or if no sweep has too few seeds.
+
+    Else those with enough seeds, of algorithms that have them in their sweeps too.
+    """
+    few = {name for choice in chosen if has_few_seeds(choice) for name in choice.grid.algorithms}
+    if verdict.requested or not few:
+        return verdict
+    kept = [
+        comparison
+        for comparison in verdict.comparisons
+        if comparison.fewest_seeds >= comparison.enough_seeds
+        and few.isdisjoint(str(variant.name.without_settings) for variant in (comparison.x, comparison.y))
+    ]
+    return verdict._replace(comparisons=kept)
 
 
 def headline(verdict: Verdict) -> Comparison | None:

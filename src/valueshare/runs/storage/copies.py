@@ -20,7 +20,7 @@ from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import FIRST_SENT, RunStorage, is_manifest, is_metadata
 from valueshare.runs.storage.stores import Store
-from valueshare.schema import CONFIG, Invalid, json_object, read_config
+from valueshare.schema import CONFIG, Invalid, json_object, read_config, read_object
 
 COPIES = "valueshare-copies"  # in the system's folder for temporary files
 
@@ -98,9 +98,16 @@ def stored_config(location: Location) -> dict[str, Any] | None:
     """The settings of the results at a location, or None if there are none."""
     if isinstance(location, Path):
         return read_config(location, skip_damaged=True)
+    return stored_object(location, CONFIG)
+
+
+def stored_object(location: Location, name: str) -> dict[str, Any] | None:
+    """The JSON object in a file of a run, or None if there is none."""
     try:
-        return json_object(Store(location).read(CONFIG) or b"")
-    except Invalid:
+        if isinstance(location, Path):
+            return read_object(location / name)
+        return json_object(Store(location).read(name) or b"")
+    except (FileNotFoundError, Invalid):
         return None
 
 
