@@ -176,7 +176,7 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     assert study.deviations == (
         "steps 500,000 instead of 50,000,000",
         "checkpoint interval 100,000 instead of 250,000",
-        "delayed actor True instead of False",
+        "delayed actor on instead of off",
         "eval interval 100,000 instead of 250,000",
         "eval timesteps 30,000 instead of 125,000",
         "without dueling-dqn, rdq, iqn, ib-iqn",
@@ -196,6 +196,7 @@ def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
     for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
         study = atari_study("atari57", AtariOptions(scale="smoke"), algorithm=algorithms)
         assert sum("quantiles" in words for words in study.deviations) == said
+        assert "eval episode limit 100 instead of none" in study.deviations
 
 
 def test_other_algorithms_values_and_games_are_said() -> None:

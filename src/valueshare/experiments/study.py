@@ -83,6 +83,8 @@ def changed_settings(paper: TrainingSettings, settings: TrainingSettings, ignore
 
 
 def _setting_text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "on", False: "off"}[value]
     if isinstance(value, tuple | list):
         return "-".join(str(item) for item in value)
     return f"{value:,}" if type(value) is int else str(value)
