@@ -285,7 +285,7 @@ def in_order(**layers: nn.Linear) -> nn.Module:
 
 def test_a_hidden_layer_that_was_registered_last_is_refused() -> None:
     network = in_order(out=nn.Linear(16, 4), first=nn.Linear(8, 32), second=nn.Linear(32, 16))
-    message = r"^'second' is the last .* but 'out' .* write `after='out'`; if not, `after='second'`$"
+    message = r"^'second' is the last .* but 'out' .* write `after = 'out'`; if not, `after = 'second'`$"
     with pytest.raises(vs.InvalidInput, match=message):
         append_mean_expansion(network, 3)
     append_mean_expansion(network, 3, after="out")

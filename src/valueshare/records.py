@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare import schema
 from valueshare.errors import InvalidInput
-from valueshare.files import atomic_write, file_digest
+from valueshare.files import atomic_write, file_digest, reason
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.text import resume_command
 
@@ -57,6 +57,11 @@ class CheckpointPaths(NamedTuple):
 
     def records(self, phase: int) -> Path:
         return self.root / RECORDS / f"{self.name}-{phase:06d}.parquet"
+
+    def none_is_intact(self, why: str) -> InvalidInput:
+        """The refusal of a population whose every checkpoint is damaged; `why` is of the newest."""
+        again = "start the run again in a new folder"
+        return InvalidInput(f"no checkpoint in {self.checkpoints} is intact ({why}): {again}")
 
     @property
     def records_pattern(self) -> str:
@@ -130,9 +135,11 @@ def _files(folder: Path, *, warn: bool) -> Iterator[tuple[Path, str | None]]:
 def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str, str]:
     """Every manifest names the records of all phases up to its own, so the newest is enough.
 
-    Where it is damaged, the one before it serves, as it does for the run itself.
+    Where it is damaged, the one before it serves, as it does for the run itself. Without any that can be read, nothing
+    tells which records are whole: that is refused, as by `resume`, unless it is left to the caller by `warn = False`.
     """
-    for path in paths.manifests():
+    manifests, damages = paths.manifests(), []
+    for path in manifests:
         try:
             manifest = schema.validate_as(schema.read_checksummed(path), schema.ManifestRecords)
             if manifest.phase != phase_of(path.name):
@@ -140,10 +147,18 @@ def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str
             if any(not name.startswith(f"{paths.name}-") for name in manifest.records):
                 raise schema.Invalid("it is of another population")
         except (OSError, schema.Invalid) as error:
-            if warn:
-                _log.warning("%s is damaged (%s): the phases before it are read", path, error)
+            damages.append((path, reason(error) if isinstance(error, OSError) else str(error)))
         else:
+            if warn:
+                for damaged in damages:
+                    _log.warning("%s is damaged (%s): the phases before it are read", *damaged)
             return manifest.records
+    if damages and paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
+        return _named_by_newest_manifest(paths, warn=warn)
+    if damages and warn:
+        newest, why = damages[0]
+        records = f"; a copy of {paths.root} without {CHECKPOINTS} can still be reported"
+        raise InvalidInput(f"{paths.none_is_intact(f'{newest.name}: {why}')}{records}")
     return {}
 
 

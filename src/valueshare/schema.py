@@ -18,6 +18,7 @@ from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
 FORMAT = 4  # run-folder format; others, which had other names for settings and tensors, are refused
+WRONG_CHECKSUM = "its checksum does not match"
 MAX_FILE_BYTES = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]  # as in `envs/backends.py`
@@ -146,7 +147,7 @@ def read_checksummed(file: Path) -> dict[str, Any]:
     """A JSON object with its own checksum in it, without that; `Invalid` where it does not fit."""
     body = read_object(file)
     if body.pop("checksum", None) != body_checksum(body):
-        raise Invalid("checksum")
+        raise Invalid(WRONG_CHECKSUM)
     return body
 
 

@@ -177,6 +177,7 @@ def test_a_page_runs(path: Path, cli: Cli, prepared: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # of all commands of a page; the longest need about a minute of a quiet core each
 @pytest.mark.parametrize(
     "path",
     [path for path in WITH_SNIPPETS if any(map(is_slow, commands(path)))],

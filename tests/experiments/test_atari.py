@@ -173,7 +173,7 @@ def test_options_replace_the_scales_own_and_every_deviation_is_said() -> None:
     assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "steps 500,000 instead of 50,000,000",
-        "delayed actor True instead of False",
+        "delayed actor on instead of off",
         "eval interval 100,000 instead of 250,000",
         "eval timesteps 30,000 instead of 125,000",
         "without dueling-dqn, rdq, iqn, ib-iqn",
@@ -193,6 +193,7 @@ def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
     for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
         study = make_study("atari57", "smoke", algorithm=algorithms)
         assert sum("quantiles" in words for words in study.deviations) == said
+        assert "eval episode limit 100 instead of none" in study.deviations
 
 
 def test_other_algorithms_values_and_games_are_said() -> None:

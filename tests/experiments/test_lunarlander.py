@@ -37,7 +37,7 @@ def test_every_deviation_from_the_paper_is_said() -> None:
     said = make_study("lunarlander", scale="paper", eval_episodes=10, seeds=8, tf32=True).deviations
     assert said[:3] == (
         "eval episodes 10 instead of 100",
-        "tf32 True instead of False",
+        "tf32 on instead of off",
         "8 seeds instead of 120",
     )
     small = make_study("lunarlander", scale="small")

@@ -102,7 +102,7 @@ def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:
     net, x = Centred(), torch.randn(5, 6)
     expected, structure = net(x), repr(net)
     with pytest.raises(
-        vs.InvalidInput, match=r"value stream too \('value', one output\).* write `after='advantages'`$"
+        vs.InvalidInput, match=r"value stream too \('value', one output\).* write `after = 'advantages'`$"
     ):
         append_mean_expansion(net, 2)
     assert repr(net) == structure
@@ -163,7 +163,9 @@ class HiddenRegisteredLast(nn.Module):
 def test_a_hidden_layer_registered_last_is_refused_beside_a_convolution() -> None:
     net, x = HiddenRegisteredLast(), torch.randn(5, 1, 6, 6)
     z = net(x)
-    with pytest.raises(vs.InvalidInput, match=r"^'fc' is the last linear layer .* if 'out' follows it, write `after="):
+    with pytest.raises(
+        vs.InvalidInput, match=r"^'fc' is the last linear layer .* if 'out' follows it, write `after = "
+    ):
         append_mean_expansion(net, 2)
     torch.testing.assert_close(append_mean_expansion(net, 2, after="out")(x), vs.expand(z, 2))
 

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import inspect
+import pydoc
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -175,6 +176,23 @@ def test_the_signature_has_every_setting_with_its_type() -> None:
     assert parameters["step_size"].annotation == float | Sequence[float]
     assert parameters["hidden"].annotation == Sequence[int]
     assert str(parameters["steps"]) == "steps: int = preset"
+
+
+def test_signatures_show_plain_types() -> None:
+    """Not the groups of the command line's help."""
+    options = inspect.signature(valueshare.LauncherOptions)
+    assert {name: given.annotation for name, given in options.parameters.items()} == {
+        "launcher": Literal["local", "ray"],
+        "workers": int,
+        "ray_address": str,
+        "ray_cpus": int,
+        "ray_gpus": float,
+        "ray_retries": int,
+        "population_agents": int,
+        "shard": str,
+    }
+    for name in valueshare.__all__:
+        assert "Parameter(" not in pydoc.render_doc(getattr(valueshare, name)), name
 
 
 def test_names_are_those_of_the_fields() -> None:

@@ -231,6 +231,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "`device = '5.5'`: write auto, cpu, cuda or cuda:0"),
         ({"out": 5}, "5 is not a location of a run: write a folder or a URL"),
+        ({"out": ""}, "'' is not a folder: write its name, like runs/first"),
         ({"threads": "x"}, "`threads = 'x'`: write a whole number"),
         ({"groups": "x"}, "`groups = 'x'`: write a whole number"),
         ({"workers": 2}, r"^`workers` belongs to the launcher: write launcher=.*LauncherOptions\(workers=...\)$"),

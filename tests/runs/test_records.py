@@ -81,6 +81,25 @@ def test_a_damaged_manifest_leaves_it_to_the_one_before_and_that_is_said(
         assert said.endswith("): the phases before it are read")
 
 
+def test_without_a_whole_manifest_every_command_says_the_same(
+    uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    checkpoints = folder / "checkpoints" / "population-0"
+    for path in checkpoints.glob("checkpoint-*.json"):
+        path.write_text(path.read_text().replace('"phase": ', '"phase": 1'))
+    why = "(checkpoint-000003.json: its checksum does not match): start the run again in a new folder"
+    said = f"valueshare: no checkpoint in {checkpoints} is intact {why}"
+    reportable = f"; a copy of {folder} without checkpoints can still be reported"
+    for command in ("report", "best"):
+        assert cli(command, folder) == (2, "", f"{said}{reportable}\n")
+    for command in ("resume", "evaluate"):
+        code, _, err = cli(command, folder)
+        assert (code, err.splitlines()[-1]) == (2, said)
+    shutil.rmtree(folder / "checkpoints")
+    assert len(read_tables(folder)) == len(read_tables(uninterrupted))
+
+
 def test_phases_with_more_digits_are_newer(tmp_path: Path) -> None:
     for phase in (999_999, 1_000_000):
         record(tmp_path, phase)

@@ -24,7 +24,7 @@ from served import ask
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
     --eval-episode-limit 20 --hidden 8 --batch-size 4 --replay-capacity 100 --no-compile --workers 1"""
 SMALL_IMAGES = f"{SMALL.replace('--hidden 8', '')} --seeds 1 --checkpoint-interval 20 --device cpu"
-SHORT_BENCH = "--device cpu --no-compile --agents 8 --replay-capacity 100 " + " ".join(
+SHORT_BENCH = "--device cpu --no-compile --replay-capacity 100 " + " ".join(
     f"--{part}-seconds 0.1" for part in ("raw", "plain", "part", "loop")
 )
 CLUSTERS = "tests/docs/test_cluster_commands.py"
@@ -62,6 +62,7 @@ MODES = {  # the first that matches
     r"^valueshare train .*--plan": Mode(""),
     r"^valueshare train .*(Pong|MinAtar)": Mode("--plan --device cpu", slow=SMALL_IMAGES),
     r"^valueshare train .*runs/sweep$": Mode("--plan", slow=f"{SMALL} --out runs/small"),
+    r"^valueshare train --env LunarLander-v3 --seeds 64$": Mode("--plan --device cpu", slow=f"{SMALL} --out runs/64"),
     r"^valueshare train .*(LunarLander|Acrobot|MountainCar|--seeds 16)": Mode("--plan --device cpu", slow=SMALL),
     r"^valueshare train .*--workers 2": Mode(SMALL, slow=f"{SMALL} --workers 2"),
     r"^valueshare train ": Mode(SMALL),
@@ -85,7 +86,9 @@ MODES = {  # the first that matches
     r"^valueshare best ": Mode("--resamples 100"),
     r"^valueshare (paper-table|--help|--version)": Mode(""),
     # Measurements
-    r"^valueshare bench atari ": Mode(slow=SHORT_BENCH),
+    # Few loops: each takes a dozen updates at least, of all agents.
+    r"^valueshare bench atari .*--loops": Mode(slow=f"{SHORT_BENCH} --agents 8 --loop-seconds 0"),
+    r"^valueshare bench atari ": Mode(slow=f"{SHORT_BENCH} --agents 2 --loops serial delayed-groups-2"),
     r"^valueshare bench ": Mode(slow=""),
     r"^python benchmarks/(cost_against_size|one_agent|presets_sb3)|against_peers_population": Mode(test=BENCHMARKS),
     r"benchmarks/soak|^python benchmarks/fuzz\.py --cases": Mode(test=RELIABILITY),

@@ -98,8 +98,6 @@ def exit_with(line: str, code: int) -> NoReturn:
 
 def persistent_location(folder: str | Path) -> Location:
     """The folder or URL to read or write; one that would end with the command is refused."""
-    if folder == "":
-        raise InvalidInput("'' is not a folder: write its name, like runs/first")
     location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(

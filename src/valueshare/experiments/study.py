@@ -236,6 +236,8 @@ def _listed(values: Sequence[Coefficient]) -> str:
 
 
 def _value_text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "on", False: "off"}[value]
     if isinstance(value, tuple):
         return "-".join(map(str, value))
     return f"{value:,}" if type(value) is int else str(value)

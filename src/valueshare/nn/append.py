@@ -127,7 +127,7 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
     if values and linears[last].out_features > 1:
         raise InvalidInput(
             f"this network has a value stream too ({values[0]!r}, one output), and after centred advantages, as in "
-            f"Dueling DQN, the layer does nothing: if they are not centred, write `after={last!r}`"
+            f"Dueling DQN, the layer does nothing: if they are not centred, write `after = {last!r}`"
         )
 
 
@@ -144,7 +144,7 @@ def _refuse_hidden_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Li
         if linear.in_features == linears[last].out_features and linear.out_features not in inputs:
             raise InvalidInput(
                 f"{last!r} is the last linear layer in the order of registration, but {path!r} takes as many inputs as "
-                f"it has outputs: if {path!r} follows it, write `after={path!r}`; if not, `after={last!r}`"
+                f"it has outputs: if {path!r} follows it, write `after = {path!r}`; if not, `after = {last!r}`"
             )
 
 

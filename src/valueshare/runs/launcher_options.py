@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_type_hints
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
@@ -74,6 +74,8 @@ class LauncherOptions:
         return parse_shard(self.shard) if self.shard else None
 
 
+# In Python, signatures and help show plain types, not the command line's groups.
+LauncherOptions.__init__.__annotations__ = {**get_type_hints(LauncherOptions.__init__), "return": None}
 LOCAL = LauncherOptions()
 
 

@@ -26,7 +26,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three games, seven algorithms, three seeds, 25 points."""
     folder = tmp_path_factory.mktemp("small")
     run = write_synthetic_run(folder / "run", synthetic_results(3, 3, 25))
-    pictures = [Picture("dot", SVG, "A dot.")]
+    pictures = [Picture("dot", SVG, "A dot."), Picture("settings-map", SVG, "A map.")]
     file = folder / "report.html"
     file.write_text(results_page(read_results(run), pictures, resamples=200))
     return file
@@ -135,6 +135,21 @@ def test_every_agent_is_in_the_table_that_opens(small: Path, visit: Visiting) ->
     assert page.locator("#every-agent tbody tr:visible").count() == 7 * 3
     page.locator("#every-agent th").nth(3).get_by_role("button").click()
     assert page.locator("#every-agent th").nth(3).get_attribute("aria-sort") == "descending"
+
+
+def test_a_map_keeps_its_colours_where_other_figures_are_inverted(small: Path, visit: Visiting) -> None:
+    """Its cells tell good from bad by how bright they are."""
+    for scheme, switched in (("light", False), ("dark", False), ("light", True)):
+        page = visit(color_scheme=scheme).open(small).page
+        if switched:
+            page.get_by_role("button", name="Switch to dark colours").click()
+        filters = {
+            name: page.evaluate(f"getComputedStyle(document.querySelector('#figure-{name} img')).filter")
+            for name in ("dot", "settings-map")
+        }
+        is_dark = scheme == "dark" or switched
+        assert ("invert(1)" in filters["dot"]) == is_dark
+        assert filters["settings-map"] == "none"
 
 
 def test_light_and_dark_follow_the_system_and_the_switch(small: Path, visit: Visiting) -> None:

@@ -5,21 +5,31 @@ from pathlib import Path
 import polars as pl
 
 from valueshare.errors import InvalidInput, one_line
-from valueshare.files import file_digest
+from valueshare.files import file_digest, reason
 from valueshare.records import RECORDS, CheckpointPaths, phase_of
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.schema import FORMAT, Invalid, Manifest, read_checksummed, validate_as
+from valueshare.schema import FORMAT, WRONG_CHECKSUM, Invalid, Manifest, read_checksummed, validate_as
 
 
 class Damaged(Exception):
     """A file of a checkpoint is missing, cut short or changed."""
 
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file}: {why}")
+        self.file, self.why = file, why
+
+    def seen_from(self, manifest: Path) -> str:
+        """Why, for a message that names the manifest already."""
+        return self.why if self.file == manifest.name else str(self)
+
 
 def read_manifest(path: Path) -> Manifest:
     try:
         body = read_checksummed(path)
-    except (OSError, Invalid) as error:
-        raise Damaged(f"{path.name}: {error}") from error
+    except OSError as error:
+        raise Damaged(path.name, reason(error)) from error
+    except Invalid as error:
+        raise Damaged(path.name, str(error)) from error
     version = body.get("format")
     if type(version) is int and version != FORMAT:
         other = "a newer" if version > FORMAT else "an earlier"
@@ -68,7 +78,7 @@ def read_records(paths: CheckpointPaths, manifest: Manifest) -> list[pl.DataFram
         try:
             tables.append(read_parquet(paths.root / RECORDS / name, limit))
         except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-            raise Damaged(f"{name}: {one_line(error)}") from error
+            raise Damaged(name, one_line(error)) from error
     return tables
 
 
@@ -76,6 +86,6 @@ def verify(path: Path, digest: str) -> None:
     try:
         actual = file_digest(path)
     except OSError as error:
-        raise Damaged(f"{path.name}: {error.strerror}") from error
+        raise Damaged(path.name, reason(error)) from error
     if actual != digest:
-        raise Damaged(f"{path.name}: its checksum does not match")
+        raise Damaged(path.name, WRONG_CHECKSUM)

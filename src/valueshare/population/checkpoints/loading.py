@@ -54,7 +54,7 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
         try:
             return read(state)
         except FileNotFoundError as error:
-            raise Damaged(f"{state.name}: deleted meanwhile") from error
+            raise Damaged(state.name, "deleted meanwhile") from error
 
     return _newest(paths, load)
 
@@ -72,7 +72,7 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
 def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = paths.manifests()
-    damages: list[tuple[Path, Damaged]] = []
+    damages: list[tuple[Path, str]] = []
     for path in manifests:
         try:
             found = load(read_manifest(path))
@@ -81,13 +81,12 @@ def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
         except Damaged as damage:
             if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
                 return _newest(paths, load)
-            damages.append((path, damage))
+            damages.append((path, damage.seen_from(path)))
         else:
             for damaged in damages:
                 _log.warning("%s is damaged (%s): using the checkpoint before it", *damaged)
             return found
     if damages:
         newest, why = damages[0]
-        start_again = "start the run again in a new folder"
-        raise InvalidInput(f"no checkpoint in {paths.checkpoints} is intact ({newest.name}: {why}): {start_again}")
+        raise paths.none_is_intact(f"{newest.name}: {why}")
     return None

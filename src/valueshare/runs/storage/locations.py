@@ -69,6 +69,8 @@ def resolve_location(folder: str | Path | Url) -> Location:
         return folder
     if not isinstance(folder, str | Path):
         raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or a URL")
+    if folder == "":  # as a path it would be the current folder
+        raise InvalidInput("'' is not a folder: write its name, like runs/first")
     text = str(folder)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise InvalidInput(f"{text!a} has bytes that are not UTF-8: choose a folder with another name")
