@@ -18,6 +18,7 @@ from valueshare.errors import InvalidInput, without_marks
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.devices import checked_device
 from valueshare.population.engine import asynchronous_groups, prefers_processes
+from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.launchers import ExecutionOptions, Launcher
@@ -208,10 +209,13 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
     workers = min(workers, len(specs))
     threads = environment_threads(execution.threads, workers)
     texts = []
-    if any(BACKENDS[spec.backend].is_threaded for spec in specs):
+    if threaded := [spec for spec in specs if BACKENDS[spec.backend].is_threaded]:
         per_process = " per process" if workers > 1 else ""
-        reason = "as requested" if execution.threads else pluralize(available_cores(), "core")
-        texts.append(f"up to {pluralize(threads, 'environment thread')}{per_process} ({reason})")
+        most = max(spec.agents.height * eval_env_count(spec.settings) for spec in threaded)
+        count, reason = threads, "as requested" if execution.threads else pluralize(available_cores(), "core")
+        if execution.threads and threads > most:
+            count, reason = most, f"{threads} requested, one per environment at most"
+        texts.append(f"up to {pluralize(count, 'environment thread')}{per_process} ({reason})")
     largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
     if execution.groups is not None:
         count = min(execution.groups, largest)

@@ -57,7 +57,8 @@ def start(
     """Start the run of a plan in a new folder or at a URL, after all checks.
 
     A folder that holds it already, without a finished phase, is resumed, unless populations are to
-    be split differently. `deviations` from the paper are stored with the run. Lines `about` the settings are printed.
+    be split differently. `deviations` from what is published are stored with the run. Lines `about` the settings are
+    printed.
     """
     check_device(plan, execution.launcher)
     execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))

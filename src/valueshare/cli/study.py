@@ -194,9 +194,9 @@ def _plan_lines(
     planned: bool,
     timed: bool,
 ) -> Iterator[str]:
-    """The plan of every run, its hours if it is `timed`, and what differs from the paper.
+    """The plan of every run, its hours if it is `timed`, and its deviations from what is published.
 
-    All settings and all differences are listed if the study is only `planned`. A study that does not fit into memory is
+    All settings and all deviations are listed if the study is only `planned`. A study that does not fit into memory is
     refused after the lines, and its speed is not measured.
     """
     from valueshare.envs import atari_protocol
@@ -225,8 +225,8 @@ def _plan_lines(
                 speed = rate or _measured_speed(plan, execution)
                 settings = next(iter(plan.settings.values()))
                 run_seconds = plan.agents.height * (settings.steps + evaluation_steps(settings)) / speed
-                origin = "given" if rate else "measured in this process"
-                yield f"{_duration(run_seconds)} at {speed:,.0f} agent-steps/s, {origin}"
+                origin = "as requested" if rate else "measured in this process"
+                yield f"{_duration(run_seconds)}, evaluations included, at {speed:,.0f} agent-steps/s ({origin})"
                 seconds += run_seconds
             yield f"run folder: {run.folder}"
     agents = pluralize(sum(run.plan.agents.height for run in study_runs), "agent")
@@ -235,13 +235,13 @@ def _plan_lines(
     first = next(iter(study_runs[0].plan.settings.values()))
     if first.atari_protocol:
         yield from atari_protocol(first.atari_protocol).described()
-    differences = [f"differs from the paper: {sentence}" for sentence in study.deviations]
+    deviations = [f"deviation: {sentence}" for sentence in study.deviations]
     if planned:
         yield f"settings are shown as options of train; valueshare reproduce {study.name} --help has its own"
     elif study.scale != "paper":
-        count = pluralize(len(differences), "deviation")
-        differences = [f"differs from the paper: scale {study.scale}, with {count} (see --plan or the report)"]
-    yield from differences
+        count = pluralize(len(deviations), "deviation")
+        deviations = [f"scale {study.scale}: {count}, listed by --plan and in the report"]
+    yield from deviations
     if refusal:
         raise refusal
 

@@ -36,7 +36,7 @@ class StudyDesign(NamedTuple):
 
 
 class StudyKind(NamedTuple):
-    """A study at all its scales, and where it departs from what is published, one sentence each."""
+    """A study at all its scales, and its deviations from what is published, one sentence each."""
 
     designs: Mapping[str, StudyDesign]  # by scale
     preset: Callable[[str], Preset]  # the published settings, by algorithm

@@ -1,16 +1,17 @@
-"""Plans of the studies of deep Q-learners, and where they depart from the paper.
+"""Plans of the studies of deep Q-learners, and their deviations from what is published.
 
 A study is one run, or a few: algorithms with settings or a network of their own are then a run each, whose agents are
 split into populations that fit a GPU. The split is in the plan and does not depend on the machine: the same command
 resumes the same folders on another one.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name, without_layer
+from valueshare.algorithm_info import ALGORITHM_INFO, algorithm_name
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, resolve_ks
@@ -22,7 +23,7 @@ from valueshare.population.other_names import check_known
 from valueshare.population.presets import Preset
 from valueshare.population.settings import PER_AGENT, SETTINGS, TrainingSettings
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.planning import families, override_preset
+from valueshare.runs.planning import families, override_preset, without_same_at_zero
 from valueshare.setting import as_count
 from valueshare.text import pluralize
 
@@ -31,7 +32,7 @@ QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles")
 
 
 class Study(NamedTuple):
-    """Runs that belong together, and where they depart from the paper, one sentence each."""
+    """Runs that belong together, and their deviations from what is published, one sentence each."""
 
     name: str
     scale: str
@@ -61,7 +62,11 @@ def make_study(
     in studies of several runs; 0: that of the study.
     """
     kind = STUDIES[name]
-    values = {"k": tuple(k), "step_size": tuple(step_size), "beta": tuple(beta)}
+    values = {
+        "k": tuple(value.lower() if isinstance(value, str) else value for value in k),
+        "step_size": tuple(step_size),
+        "beta": tuple(beta),
+    }
     design = by_scale(kind.designs, scale)
     design = design._replace(
         envs=tuple(dict.fromkeys(map(kind.env, env or design.envs))),
@@ -103,12 +108,6 @@ def _chosen_agents(
     with_k = [name for name in names if algorithm_named(name).uses_k]
     if "k" in values and not with_k:
         raise InvalidInput(f"{', '.join(names)} have no k: leave `k` out")
-    for name in with_k if 0 in values.get("k", ()) else ():
-        if (reference := without_layer(name)) in names:
-            raise InvalidInput(
-                f"`k = 0`: {name} with it is {reference}, which the study has already: leave 0 out of "
-                f"`k`, or {reference} out of `algorithm`"
-            )
     ordered = sorted(names, key=list(known).index) if kind.by_agent else names
     return tuple(
         sweep._replace(
@@ -168,12 +167,14 @@ def _plan(kind: StudyKind, envs: Sequence[str], agents: Sequence[Sweep], preset:
         )
         for env, sweep in (sorted(pairs, key=lambda pair: agents.index(pair[1])) if kind.by_agent else pairs)
     ]
+    table, same_at_zero = without_same_at_zero(concat_agents(tables))
     return Plan(
-        concat_agents(tables),
+        table,
         settings,
         dict.fromkeys(envs, kind.backend),
         families=families(settings, specs),
         actions={env: spec.actions for env, spec in specs.items()},
+        same_at_zero=same_at_zero,
     )
 
 
@@ -209,7 +210,7 @@ def _other_agents(paper: StudyDesign, design: StudyDesign) -> Iterator[str]:
     if dropped := [name for name in papers if name not in chosen]:
         yield f"without {', '.join(dropped)}"
     if more := [name for name in chosen if name not in papers]:
-        yield f"with {', '.join(more)}, which is not in the paper's study"
+        yield f"with {', '.join(more)}, not in the paper's study"
     if len(paper.envs) > 1 and set(design.envs) != set(paper.envs):
         games, count = pluralize(len(design.envs), "game"), len(paper.envs)
         is_part = set(design.envs) < set(paper.envs)
@@ -226,7 +227,9 @@ def _swept(design: StudyDesign) -> dict[str, list[Any]]:
         for name, given in values.items():
             if given:
                 found[name] = list(dict.fromkeys([*found.get(name, ()), *given]))
-    return found
+    return {
+        name: sorted(values, key=lambda value: math.inf if value == "n" else value) for name, values in found.items()
+    }
 
 
 def _listed(values: Sequence[Coefficient]) -> str:

@@ -86,11 +86,9 @@ def make_plan(
         )
         for name, preset in presets.items()
     ]
-    agents = concat_agents(tables)
-    # With k = 0, ib-dqn is dqn: the same agents, which would be trained twice and compared with themselves.
-    repeated = (pl.col("k") == 0) & pl.col("algorithm").is_in([f"{LAYER_PREFIX}{name}" for name in algorithms])
+    agents, same_at_zero = without_same_at_zero(concat_agents(tables))
     return Plan(
-        agents=concat_agents([agents.filter(~repeated)]),
+        agents=agents,
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
@@ -98,8 +96,19 @@ def make_plan(
         network=network_name,
         families=families(shared, specs),
         actions={name: spec.actions for name, spec in specs.items()},
-        same_at_zero=tuple(agents.filter(repeated)["algorithm"].unique(maintain_order=True)),
+        same_at_zero=same_at_zero,
     )
+
+
+def without_same_at_zero(agents: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The agents without those of ib-NAME with k = 0 where NAME is trained too; and the algorithms of those left out.
+
+    They are the same agents, which would be trained twice and compared with themselves.
+    """
+    names = [f"{LAYER_PREFIX}{name}" for name in agents["algorithm"].unique(maintain_order=True)]
+    repeated = (pl.col("k") == 0) & pl.col("algorithm").is_in(names)
+    left_out = agents.filter(repeated)["algorithm"].unique(maintain_order=True)
+    return concat_agents([agents.filter(~repeated)]), tuple(left_out)
 
 
 def _environment(

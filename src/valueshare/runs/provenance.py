@@ -12,7 +12,7 @@ from valueshare._version import __version__
 from valueshare.cores import available_cores
 from valueshare.schema import Invalid, read_object
 
-DEVIATIONS = "deviations"  # how a study deviates from the paper, one sentence each
+DEVIATIONS = "deviations"  # how a study deviates from what is published, one sentence each
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "jax", "gymnax", "matplotlib")
 
 

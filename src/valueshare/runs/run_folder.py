@@ -105,7 +105,7 @@ def create_run_folder(
     """Make the folder of a new run, and hold its lock while the context lasts.
 
     It appears complete or not at all, and is locked before it appears: no other process can resume it before its first
-    step. `provenance.json` has `deviations` from the paper for its report.
+    step. `provenance.json` has `deviations` from what is published for its report.
     """
     with ExitStack() as stack:
         try:

@@ -16,6 +16,7 @@ from valueshare.population import train as training_loop
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
 from valueshare.population.evaluate import evaluate
+from valueshare.population.execution import buffers
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
@@ -53,8 +54,15 @@ SETTINGS = TrainingSettings(
 GREEDY = AgentSettings(epsilon_start=0.1, epsilon_end=0.1)
 
 
-@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
-def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "mapped_bytes"),
+    [
+        *((name, buffers.MAPPED_BYTES) for name in ("ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn")),
+        ("ib-dqn", 0),  # as larger steps: a copy engine moves them
+    ],
+)
+def test_captured_steps_are_the_plain_ones(algorithm: str, mapped_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "MAPPED_BYTES", mapped_bytes)
     table = agent_table("CartPole-v1", algorithm, seeds=[0, 1], k=[2.0])
     plain = train_population(table, SETTINGS, device="cpu")
     captured = train_population(table, SETTINGS, device="cuda")

@@ -45,7 +45,8 @@ def device_view(memory: NDArray[np.uint8]) -> Tensor:
     for a copy engine to start.
     """
     tensor: Tensor = torch.as_tensor(_Bytes(memory), device="cuda")
-    assert tensor.data_ptr() == memory.ctypes.data, "a copy, not a view"
+    if tensor.data_ptr() != memory.ctypes.data:
+        raise RuntimeError("PyTorch copied memory that it was to view")
     return tensor
 
 

@@ -43,10 +43,11 @@ class Group(NamedTuple):
     unpin: Callable[[], object] | None  # the device uses memory of the environments until then
 
     def close(self) -> None:
-        """Free the environments, and the memory shared with them once the device is done."""
+        """Free the environments, and once the device is done the memory of the host that it addresses."""
         self.environments.close()
-        if self.unpin is not None:
+        if self.buffers.action.mapped is not None:
             torch.cuda.synchronize(self.population.device)
+        if self.unpin is not None:
             self.unpin()
 
 
