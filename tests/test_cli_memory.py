@@ -29,7 +29,7 @@ def test_a_command_that_runs_out_of_memory_says_so(
 
     monkeypatch.setitem(command_line.COMMANDS, "bench import", fail)
     code, _, said = cli("bench", "import")
-    assert (code, said) == (1, f"valueshare: {command_line.RAN_OUT} ({first_line(error)})\n")
+    assert (code, said) == (1, f"valueshare: {command_line.OUT_OF_MEMORY} ({first_line(error)})\n")
 
 
 def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -116,7 +116,7 @@ def test_games_are_averaged_on_dqns_scale() -> None:
     data = report_data(results(), 500)
     (comparison,) = compare_all(data).comparisons
     assert comparison.x.style.label == "IB-DQN(n)"
-    assert comparison.what == "IQM of the DQN-normalized AUC"
+    assert comparison.quantity == "IQM of the DQN-normalized AUC"
     # DQN's final score is the mean of steps 2,000 to 4,000: 3/4 of its gain. Its AUC is 1/2 of the gain, so 2/3.
     assert comparison.values == pytest.approx((4 / 3, 2 / 3), abs=0.05)
     assert comparison.direction == 1

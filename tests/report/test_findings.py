@@ -79,7 +79,7 @@ def test_dqn_is_ib_dqn_with_k_0_however_it_was_trained() -> None:
 def test_k_is_n_or_a_number_where_all_environments_have_as_many_actions() -> None:
     def pair(actions: dict[str, int], text: str) -> float:
         about = Source("run", "run", 4, {"actions": actions}, None)
-        return pairs(report_data(tidy(TWO)._replace(about=(about,)), RESAMPLES), [f"{text},dqn"])[0][0].k
+        return pairs(report_data(tidy(TWO)._replace(sources=(about,)), RESAMPLES), [f"{text},dqn"])[0][0].k
 
     assert [pair({"Here": 4}, text) for text in ("ib-dqn:n", "ib-dqn:N", "ib-dqn:4", "IB-DQN(4)")] == [4] * 4
     atari = {("Pong", key[1], 4.5 * key[2], key[3]): own for key, own in TWO.items()}  # k = 18

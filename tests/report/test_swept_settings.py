@@ -155,7 +155,7 @@ def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
     found = tuned_of(table(falling, KS, SIZES).with_columns(diverged_at=pl.when(last).then(pl.lit(7))))
     assert found.table["first_half_choice"][0] == 0.01
     said = "apart from divergence, which is judged on all seeds: a step size at which any run diverged "
-    for notes in (reading(found), action_sets.NOTES, tabular.READING):
+    for notes in (reading(found), action_sets.NOTES, tabular.HOW_TO_READ):
         claims = [note for note in notes if "no run has a part in choosing its own" in note]
         assert len(claims) == 1
         assert said in claims[0]

@@ -113,8 +113,8 @@ def pair_means(weights: Sequence[Floats], sizes: tuple[Sizes, Sizes], *, resampl
     drawn = (count_blocks(side, resamples=resamples, seed=seed, stream=stream) for stream, side in enumerate(sizes, 1))
     ends = [np.cumsum(side)[:-1] for side in sizes]
     blocks = []
-    for (_, of_x), (_, of_y) in zip(*drawn, strict=True):
-        games = zip(weights, np.split(of_x, ends[0]), np.split(of_y, ends[1]), strict=True)
+    for (_, x_counts), (_, y_counts) in zip(*drawn, strict=True):
+        games = zip(weights, np.split(x_counts, ends[0]), np.split(y_counts, ends[1]), strict=True)
         blocks.append(sum((x * (weight @ y)).sum(axis=0) for weight, x, y in games))
     return np.concatenate(blocks)
 

@@ -16,8 +16,8 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
 
     Returns a row per run: the columns of `RUN_COLUMNS`, the value, and `points, missing`. The evaluations are the steps
     at which any run of the environment has a value. A run that lacks some has null: a mean over other points than those
-    of the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
-    LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
+    of the other runs is another quantity, and usually too high. The evaluation before training counts, as in the
+    paper's LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
     """
     atari = [env for env in _envs_with_training(table) if has_human_score(env)]
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)

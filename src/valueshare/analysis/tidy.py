@@ -103,8 +103,8 @@ def group_values(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimat
     )
     if games.is_empty():
         raise InvalidInput(f"no run has a value of {column!r}: there is nothing to summarise")
-    owners = [name for name in by if name not in ("step", "env")]
-    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().cast(pl.Int64).alias("there"))
+    group_keys = [name for name in by if name not in ("step", "env")]
+    seeds = table.group_by(*group_keys, "env").agg(pl.col("seed").n_unique().cast(pl.Int64).alias("there"))
     expected = seeds.group_by("env").agg(pl.col("there").max().alias("expected"))
     all_runs = pl.lit(int(expected["expected"].sum()))
     if "env" in by:
@@ -121,7 +121,7 @@ def group_values(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimat
         .drop("all")
         .with_columns(left_out=all_runs - pl.col("runs"))
     )
-    return Estimate(groups, (*_missing(seeds, owners, expected), *_unscored(table, by, column, groups)))
+    return Estimate(groups, (*_missing(seeds, group_keys, expected), *_unscored(table, by, column, groups)))
 
 
 def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
@@ -132,26 +132,26 @@ def _refuse_duplicate_runs(table: pl.DataFrame, by: tuple[str, ...]) -> None:
         return
     others = [name for name in (*RUN_COLUMNS, "step", "source") if name in table.columns and name not in keys]
     varied = again.group_by(keys).agg(pl.col(others).n_unique())
-    telling = [name for name in others if (varied[name] > 1).any()]
+    distinguishing = [name for name in others if (varied[name] > 1).any()]
     first = group_label(again.select(keys).row(0, named=True))
-    if "step" in telling:
+    if "step" in distinguishing:
         way = "take one value per run first (run_auc, final_scores), or add 'step' to `by`"
-    elif telling:
-        way = f"add {telling[0]!r} to `by`, or choose one value of it"
+    elif distinguishing:
+        way = f"add {distinguishing[0]!r} to `by`, or choose one value of it"
     else:
         way = "give each run once"
     raise InvalidInput(f"duplicate rows for one run ({first}): {way}")
 
 
-def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> list[str]:
+def _missing(seeds: pl.DataFrame, group_keys: list[str], expected: pl.DataFrame) -> list[str]:
     """Notes on runs that a group lacks, at any step; a table of one group lacks none."""
-    if not owners:
+    if not group_keys:
         return []
     short = (
-        seeds.select(owners)
+        seeds.select(group_keys)
         .unique()
         .join(expected, how="cross")
-        .join(seeds, on=[*owners, "env"], how="left", nulls_equal=True)
+        .join(seeds, on=[*group_keys, "env"], how="left", nulls_equal=True)
         .with_columns(lacks=pl.col("expected") - pl.col("there").fill_null(0))
         .filter(pl.col("lacks") > 0)
         .sort("env")
@@ -160,18 +160,19 @@ def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> 
     return [
         f"{who} lacks {rows['lacks'].sum():,} of {total:,} runs: "
         + shorten_list([f"{env} {lacks}" for env, lacks in rows.select("env", "lacks").iter_rows()])
-        for who, rows in by_group(short, owners)
+        for who, rows in by_group(short, group_keys)
     ]
 
 
 def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.DataFrame) -> list[str]:
     """Notes on rows without a value, points over fewer runs, and groups that no resample can vary."""
-    owners = [name for name in by if name != "step"]
+    group_keys = [name for name in by if name != "step"]
     empty = table.filter(pl.col(column).is_null())
     notes = [
-        f"{who}: {rows.height:,} rows without a finite {column} are left out" for who, rows in by_group(empty, owners)
+        f"{who}: {rows.height:,} rows without a finite {column} are left out"
+        for who, rows in by_group(empty, group_keys)
     ]
-    for who, rows in by_group(groups, owners):
+    for who, rows in by_group(groups, group_keys):
         runs = rows["runs"].to_list()
         fewer = [count for count in runs if count < max(runs)]
         if fewer:
@@ -187,8 +188,8 @@ def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.
                 notes.append(f"{who} has {rows.height:,} of {points:,} points, up to step {last:,}")
         if max(map(max, rows["sizes"].to_list())) == 1:
             notes.append(f"{who}{ONE_SEED}")
-    if owners:
-        for who, _ in by_group(table.join(groups, on=owners, how="anti", nulls_equal=True), owners):
+    if group_keys:
+        for who, _ in by_group(table.join(groups, on=group_keys, how="anti", nulls_equal=True), group_keys):
             notes.append(f"{who} has no value of {column} and is not in the table")
     return notes
 

@@ -48,13 +48,13 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
     m_0 can be 0 there is no interval.
     """
     rows = []
-    for (regime,), of_regime in runs.partition_by("step", as_dict=True).items():
-        halved = _in_halves(of_regime)
-        choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(of_regime, "k", "step_size")
+    for (regime,), step_runs in runs.partition_by("step", as_dict=True).items():
+        halved = _in_halves(step_runs)
+        choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(step_runs, "k", "step_size")
         best = dict((choices.filter(~pl.col("lower")) if held_out else choices).select("k", "step_size").iter_rows())
         crossed = _with_a_choice(halved, "k", "step_size") if held_out else ()
         scores = _scores_at(halved, choices, "k")
-        failed = _failed_settings(of_regime, "k", "step_size")
+        failed = _failed_settings(step_runs, "k", "step_size")
         smallest = min(failed)
         drawn = _drawn_means(scores, failed, resamples, seed=0)
         for k, diverged in failed.items():
@@ -111,9 +111,9 @@ def tuned_scores(
             row |= {"runs": len(group_scores)} | _interval(MEAN, mean, drawn[value], crossed=value in crossed)
             for names, other in ((DIFFERENCE, smallest), (FROM_BEST, top)):
                 if other in scores:
-                    of_both = drawn[value] - drawn[other] if value != other else np.zeros(1)
+                    drawn_difference = drawn[value] - drawn[other] if value != other else np.zeros(1)
                     either = value in crossed or other in crossed
-                    row |= _interval(names, mean - float(scores[other].mean()), of_both, crossed=either)
+                    row |= _interval(names, mean - float(scores[other].mean()), drawn_difference, crossed=either)
             reference = at_reference.get(value, group_scores[:0])
             complete = len(reference) == len(group_scores) and not np.isnan(reference).any()
             row["mean_at_reference"] = float(reference.mean()) if complete else None

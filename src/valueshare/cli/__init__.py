@@ -29,7 +29,7 @@ from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
 LARGEST_EXPONENT = 10**100  # 1e400 would take memory; settings check their own ranges
-RAN_OUT = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
+OUT_OF_MEMORY = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # For example a full disk. Half-written folders have been removed on the way here.
             exit_with(error.strerror, 1)
         if is_out_of_memory(error):
-            exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
+            exit_with(f"{OUT_OF_MEMORY} ({first_line(error)})", 1)
         if isinstance(error, OSError):
             exit_with(str(error), 1)
         raise

@@ -14,7 +14,7 @@ from valueshare.errors import one_line
 from valueshare.population.other_names import canonical_name, other_name_advice
 from valueshare.text import either, suggestion
 
-OF_TRAIN = inspect.signature(train).parameters
+TRAIN_PARAMETERS = inspect.signature(train).parameters
 FIXED_SETTINGS = {"resume": "resumes", "extend": "is extended"}  # commands that take no settings, and their verb
 # Examples of required arguments.
 EXAMPLES = {
@@ -106,16 +106,16 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
         return f"{refusal}: {other_name_advice(name, ours)}"
-    of_train = name if name in OF_TRAIN else canonical_name(name)
-    if of_train is not None and command in FIXED_SETTINGS:
-        longer = "; valueshare extend trains for more steps" if (command, of_train) == ("resume", "steps") else ""
+    train_option = name if name in TRAIN_PARAMETERS else canonical_name(name)
+    if train_option is not None and command in FIXED_SETTINGS:
+        longer = "; valueshare extend trains for more steps" if (command, train_option) == ("resume", "steps") else ""
         return f"a run {FIXED_SETTINGS[command]} with its own settings: leave out {option}{longer}"
     advice = other_name_advice(name, None)
     if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
-    if of_train is not None:
-        return f"{refusal}: {_as_option(of_train)} is an option of train; {all_of_them}"
+    if train_option is not None:
+        return f"{refusal}: {_as_option(train_option)} is an option of train; {all_of_them}"
     names = {_as_name(known): known for known in options}  # leading dashes would make all similar
     near = "" if advice else suggestion(name, names, 2)
     return f"{refusal}: {near or all_of_them}"

@@ -113,7 +113,7 @@ def best(
     with reading_copies([persistent_location(run) for run in runs]) as copies:
         results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
         notes = [copies.replace_paths(note) for note in results.notes]
-    winners = winning_settings(with_runs_apart(with_k(results.table), results.about), metric, resamples=resamples)
+    winners = winning_settings(with_runs_apart(with_k(results.table), results.sources), metric, resamples=resamples)
     notes += check_halves(winners)
     print_line(*winner_lines(winners, metric))
     for note in notes:

@@ -115,10 +115,10 @@ def reproduce(
     if atari.rate is not None and launcher.launcher == "ray":
         raise InvalidInput("`rate` is the speed of one machine: leave it out, on Ray speeds are measured")
     given = {**_changed(atari), **_changed(options), **choices}
-    of_study = {option: value for option, value in given.items() if option not in EXECUTION}
-    study = make_study(name, scale, population_agents=launcher.population_agents, **of_study)
-    whole = {"scale": scale, "population_agents": launcher.population_agents or None, **of_study}
-    command = command_line(f"reproduce {name}", {**whole, "shard": launcher.shard})
+    study_options = {option: value for option, value in given.items() if option not in EXECUTION}
+    study = make_study(name, scale, population_agents=launcher.population_agents, **study_options)
+    unsplit = {"scale": scale, "population_agents": launcher.population_agents or None, **study_options}
+    command = command_line(f"reproduce {name}", {**unsplit, "shard": launcher.shard})
     if is_atari:  # the plan is split already
         launcher = replace(launcher, population_agents=0)
     location = writable_location(f"results/{name}-{scale}" if options.out is None else options.out)

@@ -61,10 +61,12 @@ class SweepExecution:
 
 
 SweepArguments = Annotated[SweepExecution, Parameter(name="*")]
-HERE = SweepExecution()
+DEFAULT_EXECUTION = SweepExecution()
 
 
-def reproduce_gridworld(*, scale: GridworldScale = "paper", out: Out = None, running: SweepArguments = HERE) -> None:
+def reproduce_gridworld(
+    *, scale: GridworldScale = "paper", out: Out = None, running: SweepArguments = DEFAULT_EXECUTION
+) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
@@ -75,7 +77,7 @@ def reproduce_gridworld(*, scale: GridworldScale = "paper", out: Out = None, run
 
 
 def reproduce_gridworld_actions(
-    *, scale: ActionsScale = "full", out: Out = None, running: SweepArguments = HERE
+    *, scale: ActionsScale = "full", out: Out = None, running: SweepArguments = DEFAULT_EXECUTION
 ) -> None:
     """Additional study (not in the paper): the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
@@ -99,7 +101,7 @@ def tabular(
     study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
     k: K = DEFAULT.k,
     out: Out = None,
-    running: SweepArguments = HERE,
+    running: SweepArguments = DEFAULT_EXECUTION,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 

@@ -16,7 +16,7 @@ from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import keep_freed_memory
 from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
-from valueshare.population.execution.cuda_driver import can_wait
+from valueshare.population.execution.cuda_driver import supports_stream_wait
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
@@ -117,7 +117,7 @@ def make_evaluator(population: Population, state: State, environments: Environme
 
 def prefers_processes(backend: Backend, replay_device: str | None, device: torch.device) -> bool:
     """Whether environments are faster in separate processes: slow ones, with replay on a GPU."""
-    return BACKENDS[backend].is_slow and replay_device not in ("cpu", "disk") and can_wait(device)
+    return BACKENDS[backend].is_slow and replay_device not in ("cpu", "disk") and supports_stream_wait(device)
 
 
 def asynchronous_groups(agents: int, threads: int) -> int:

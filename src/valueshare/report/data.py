@@ -44,22 +44,22 @@ class ReportData:
     resamples: int = RESAMPLES
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
     runs: tuple[str, ...] = ()  # names of run folders and tables, if there are several
-    runs_apart: bool = False  # the same agents are in several of them: names of algorithms include the run
-    stored_actions: int | None = None  # of every environment, where the runs say that it is one number
-    unreduced: "ReportData | None" = None  # the results that these are a part of: they have one scale
+    names_include_run: bool = False  # the same agents are in several of them: names of algorithms include the run
+    config_actions: int | None = None  # of every environment, where the runs say that it is one number
+    full_data: "ReportData | None" = None  # the results that these are a part of: they have one scale
     computed: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def main(self) -> pl.DataFrame:
         """All runs; on Atari games without RMSprop runs, unless there are no others."""
         others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
-        return others if self.atari and not others.is_empty() else self.table
+        return others if self.is_atari and not others.is_empty() else self.table
 
     @property
     def is_synthetic(self) -> bool:
         """Whether any of the results are made up."""
-        table, about = self.results.table, self.results.about
-        marked = any((source.provenance or {}).get(SYNTHETIC) for source in about)
+        table, sources = self.results.table, self.results.sources
+        marked = any((source.provenance or {}).get(SYNTHETIC) for source in sources)
         return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
 
     @cached_property
@@ -67,41 +67,41 @@ class ReportData:
         return self.main["env"].unique().sort().to_list()
 
     @cached_property
-    def atari(self) -> bool:
+    def is_atari(self) -> bool:
         return all(has_human_score(env) for env in self.table["env"].unique())
 
     @cached_property
-    def minatar(self) -> bool:
+    def is_minatar(self) -> bool:
         return all(is_minatar(env) for env in self.table["env"].unique())
 
     @cached_property
     def scale(self) -> ScoreScale | None:
         """The scale on which environments are averaged; None where they have none in common."""
-        if self.unreduced is not None:
-            return self.unreduced.scale
-        if self.atari:
+        if self.full_data is not None:
+            return self.full_data.scale
+        if self.is_atari:
             return human_scale(self.table["env"].unique().to_list())
-        if not self.minatar:
+        if not self.is_minatar:
             return None
         algorithms = rename_learners(self.main, lambda name: LearnerName(name.algorithm))
         is_dqn = (algorithms == "dqn") | ((algorithms == "ib-dqn") & (self.main["k"] == 0))
         return dqn_scale(self.main, self.main.filter(is_dqn))
 
     @property
-    def n(self) -> int | None:
+    def label_actions(self) -> int | None:
         """The number of actions, where all environments have the same known one."""
-        if self.minatar:
+        if self.is_minatar:
             return MINATAR_ACTIONS
-        return ATARI_ACTIONS if self.atari and self.full_actions else None
+        return ATARI_ACTIONS if self.is_atari and self.full_actions else None
 
     @property
     def actions(self) -> int | None:
-        """The number of actions that k = n means, where it is one in all environments; labels write it by `n` alone."""
-        return self.n or self.stored_actions
+        """The number of actions that k = n means, where all environments have the same; labels read `label_actions`."""
+        return self.label_actions or self.config_actions
 
     @cached_property
     def variants(self) -> list[Variant]:
-        return find_variants(self.main, self.n)
+        return find_variants(self.main, self.label_actions)
 
     @cached_property
     def ks(self) -> list[float]:
@@ -130,7 +130,7 @@ class ReportData:
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
         pairs = [(reference, v) for v in self.variants if (reference := baseline_variant(v, self.variants)) is not None]
-        wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
+        wanted = [pair for pair in pairs if pair[1].k in (self.label_actions, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
     def has(self, column: str) -> bool:
@@ -202,21 +202,21 @@ def cached_with_data(compute: Callable[[ReportData], Result]) -> Callable[[Repor
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
     check_resamples(resamples)
-    actions = {env: n for source in results.about for env, n in source.actions.items()}
+    actions = {env: n for source in results.sources for env, n in source.actions.items()}
     table = _with_shared_n(with_k(results.table), actions)
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
-    runs = run_names(results.about)
+    runs = run_names(results.sources)
     if runs:
         table = table.with_columns(_run_of(runs))
     apart = bool(runs) and not repeats(table).is_empty()
     table = _name_settings(table, [RUN] if apart else [])
-    protocols = [settings.get("atari_protocol") for source in results.about for settings in source.settings.values()]
+    protocols = [settings.get("atari_protocol") for source in results.sources for settings in source.settings.values()]
     full_actions = all(atari_protocol(name).full_actions for name in atari_protocols() if name in protocols)
     counts = {actions.get(env) for env in table["env"].unique()}
-    stored_actions = counts.pop() if len(counts) == 1 else None
+    config_actions = counts.pop() if len(counts) == 1 else None
     names = tuple(dict.fromkeys(runs.values()))
-    return ReportData(results, table, resamples, full_actions, names, apart, stored_actions)
+    return ReportData(results, table, resamples, full_actions, names, apart, config_actions)
 
 
 def run_names(about: Sequence[Source]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def has_column(column: str) -> Requirement:
     return Requirement(f"the column {column}", lambda data: data.has(column))
 
 
-ATARI = Requirement("human-normalized scores (Atari games only)", lambda data: data.atari)
+ATARI = Requirement("human-normalized scores (Atari games only)", lambda data: data.is_atari)
 SCALE = Requirement(
     "normalized scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
 )
@@ -132,7 +132,7 @@ def _iqm(data: ReportData) -> Content:
     for line in aggregates.efficiency_lines(table, data.variants):
         sentence, more = _efficiency(data, line)
         caption, notes = f"{caption} {sentence}", (*notes, *more)
-    return aggregates.draw_iqm_curves(table, n=data.n, word=data.scale.word), caption, notes
+    return aggregates.draw_iqm_curves(table, n=data.label_actions, word=data.scale.word), caption, notes
 
 
 def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
@@ -162,7 +162,7 @@ def _rmsprop(data: ReportData) -> Content:
         f"The same with RMSprop and the Huber loss: interquartile mean over {_counted(rows)}, with "
         "95 % stratified bootstrap intervals."
     )
-    return aggregates.draw_iqm_curves(table, n=data.n, title="RMSprop, Huber loss"), caption, notes
+    return aggregates.draw_iqm_curves(table, n=data.label_actions, title="RMSprop, Huber loss"), caption, notes
 
 
 def _profiles(data: ReportData) -> Content:
@@ -176,7 +176,7 @@ def _profiles(data: ReportData) -> Content:
         "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
         "own value. Dashed: with the mean-expansion layer."
     )
-    figure = aggregates.performance_profiles(table, n=data.n, word=data.scale.word)
+    figure = aggregates.performance_profiles(table, n=data.label_actions, word=data.scale.word)
     return figure, caption, (data.scale.note, *missing, *notes)
 
 
@@ -243,7 +243,7 @@ def _learning_curves(data: ReportData) -> Content:
         by = ["env", "algorithm", "k", "step"]
         bands = mean_intervals(rows, by, "score", resamples=data.resamples)
         caption += " Shaded: 95 % intervals over seeds."
-    return games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n), caption, notes
+    return games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.label_actions), caption, notes
 
 
 def _overestimation(data: ReportData) -> Content:
@@ -256,7 +256,7 @@ def _overestimation(data: ReportData) -> Content:
     caption = f"Overestimation along training, means over seeds{'; translucent: single seeds' * each_seed}."
     if most > games.CAP:
         caption += f" Values above {games.CAP:g} are drawn there."
-    return games.overestimation_curves(rows, n=data.n), caption, notes
+    return games.overestimation_curves(rows, n=data.label_actions), caption, notes
 
 
 def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -20,12 +20,12 @@ from valueshare.report.interval import Interval, format_interval, probability_te
 from valueshare.report.swept_settings import find_grids
 from valueshare.text import exact, format_number, shorten_list
 
-READING = (
+HOW_TO_READ = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
     (
         "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. About 1 in 20 comparisons of "
-        "equal algorithms should look like a difference. With few seeds intervals are too narrow, and it is more: on "
-        "one environment 1 in 3 with 2 seeds each, 1 in 5 with 3, 1 in 8 with 5, and 1 in 15 with 20."
+        "equal algorithms would show a difference by chance. With few seeds intervals are too narrow, and it is more: "
+        "on one environment 1 in 3 with 2 seeds each, 1 in 5 with 3, 1 in 8 with 5, and 1 in 15 with 20."
     ),
 )
 
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     difference: Interval | None  # of the statistic; None where environments share no scale
     values: tuple[float, float] | None  # x and y
     improvement: Interval  # the probability that a run of x beats one of y
-    what: str  # the quantity that is compared
+    quantity: str  # the quantity that is compared
     normalized: bool  # whether it is on a scale that all environments share
     notes: tuple[str, ...]
 
@@ -77,14 +77,14 @@ class Verdict(NamedTuple):
     """Every comparison, and sentences on those that cannot be made."""
 
     comparisons: Sequence[Comparison]
-    missing: Sequence[str] = ()
+    failed_comparisons: Sequence[str] = ()
     requested: bool = False  # by name, not the default ones
 
     @property
     def sentences(self) -> list[str]:
         """The result in a few sentences: the largest clear gain, or loss, and how many there are of each."""
         if not self.comparisons:
-            return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
+            return list(self.failed_comparisons[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
             return [sentence_with_numbers(self.comparisons[0])]
         higher, lower, unclear = (
@@ -209,7 +209,7 @@ def sentence_with_numbers(comparison: Comparison) -> str:
     text = sentence(comparison)[:-1]
     if comparison.difference is not None and comparison.values is not None:
         x, y = map(format_number, comparison.values)
-        text += f": {comparison.what} {x} against {y}, a difference of {comparison.difference_text}"
+        text += f": {comparison.quantity} {x} against {y}, a difference of {comparison.difference_text}"
     if improvement.low is not None:  # of single runs it says nothing
         text += f"; probability of improvement {probability_text(improvement)}"
     if envs.height > 1:

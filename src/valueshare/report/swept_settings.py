@@ -105,7 +105,7 @@ def at_best_setting(data: ReportData) -> tuple[ReportData, tuple[str, ...]]:
             values = ", ".join(plain_numbers(left_out))
             why = f"at every {second} a run diverged or has no score"
             notes.append(f"figures of {grid.title} leave out {first} = {values}: {why}")
-    return replace(data, table=rows.drop("base"), unreduced=data), tuple(notes)
+    return replace(data, table=rows.drop("base"), full_data=data), tuple(notes)
 
 
 def _with_base(data: ReportData) -> pl.DataFrame:

@@ -39,7 +39,7 @@ SMALLER = (
     "Norms are averaged over states and seeds; each k runs at the step size that was best at the end."
 )
 BY_ACTIONS = ("action_copies", "k")  # settings that depend on the number of actions
-READING = (
+HOW_TO_READ = (
     HALVES.format(first="k", second="step size"),
     "Every held-out increase moves with the luck of the two choices for the smallest k, which no interval covers.",
     f"{INTERVALS} They are of the ratio of two means.",
@@ -113,8 +113,8 @@ def headlines(result: TabularResult) -> list[str]:
 def notes(result: TabularResult) -> list[str]:
     """How to read the figures."""
     if several_action_sets(result.studies):
-        return [COPIES, *READING]
-    return [*([TWO_REWARDS] if len(result.studies) > 1 else []), TWO_COLUMNS, *READING]
+        return [COPIES, *HOW_TO_READ]
+    return [*([TWO_REWARDS] if len(result.studies) > 1 else []), TWO_COLUMNS, *HOW_TO_READ]
 
 
 def _percent(table: pl.DataFrame, row: int) -> str:

@@ -9,7 +9,7 @@ from valueshare.analysis.run_values import LAST
 from valueshare.text import align_columns, format_number, interval_text, pluralize
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
-READING = (
+HOW_TO_READ = (
     "Each half of the seeds chooses settings, and the other half is scored at them. The score is the mean over both; "
     "intervals are 95 % over seeds, given the choices, and allow for the correlation of the two halves."
 )
@@ -32,7 +32,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
             mean = format_number(first["mean_at_best"])
             lines.append(f"best over all seeds: {first['best']}, mean {mean} (optimistic: selected on the same seeds)")
         lines.append("")
-    return [*lines, READING]
+    return [*lines, HOW_TO_READ]
 
 
 def _halves(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:

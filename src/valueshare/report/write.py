@@ -103,7 +103,7 @@ def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> R
         uneven_evaluations(data.main),
         table_notes,
         *(one.notes for one in drawn),
-        verdict.missing,
+        verdict.failed_comparisons,
         *(one.notes for one in verdict.comparisons),
     )
     every = chain.from_iterable(all_notes)
@@ -118,7 +118,7 @@ def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> R
         {} if names else unmet_needs(data),
         {
             "notes": shortened(notes, short),
-            "sources": [source._asdict() | {"path": short[source.path]} for source in results.about],
+            "sources": [source._asdict() | {"path": short[source.path]} for source in results.sources],
             "deviations": deviations(results),
             "numbers": numbers(data),
         },
@@ -156,14 +156,14 @@ def _refuse_far_results(paths: Sequence[Path]) -> None:
 def score_files(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
     """The final scores of all algorithms, Atari games beside published scores; and notes."""
     means, notes = tables.mean_scores(data.main)
-    table = tables.score_table(means, data.n)
+    table = tables.score_table(means, data.label_actions)
     texts = {
         "tables/scores.tex": tables.to_latex(table),
         "tables/scores.md": tables.to_markdown(table),
         "tables/scores.csv": tables.to_csv(table),
     }
-    if data.atari:
-        beside = tables.beside_published(means, data.n)
+    if data.is_atari:
+        beside = tables.beside_published(means, data.label_actions)
         texts["tables/beside-published.md"] = tables.frame_to_markdown(beside)
         texts["tables/beside-published.csv"] = csv_text(beside)
     return texts, notes

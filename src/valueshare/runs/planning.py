@@ -29,7 +29,7 @@ from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.schema import Backend
 
-_OF_LAUNCHER = {field.name for field in fields(LauncherOptions)}
+LAUNCHER_FIELDS = {field.name for field in fields(LauncherOptions)}
 
 
 def make_plan(
@@ -47,8 +47,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a run: each environment's preset, overridden by `settings`; k = "n" is its number of actions."""
     for name in settings:
-        option = name if name in _OF_LAUNCHER else canonical_name(name)
-        if option in _OF_LAUNCHER:
+        option = name if name in LAUNCHER_FIELDS else canonical_name(name)
+        if option in LAUNCHER_FIELDS:
             raise InvalidInput(
                 f"`{name}` belongs to the launcher: write launcher=valueshare.LauncherOptions({option}=...)"
             )

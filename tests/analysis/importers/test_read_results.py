@@ -65,7 +65,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
         (1, 1, 4.0, 0, 1.0, 0.5), (1, 1, 4.0, 10, 11.0, 0.5),
     ]  # fmt: skip
     assert results.notes == (f"{tmp_path / 'run'}: 2 of 2 agents on CartPole-v1 are not finished: step 10 of 20",)
-    (source,) = results.about
+    (source,) = results.sources
     assert (source.kind, source.runs, source.path) == ("run", 2, str(tmp_path / "run"))
     assert source.config is not None
     assert source.config["settings"]["CartPole-v1"]["steps"] == 20
@@ -91,7 +91,7 @@ def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path
 def test_provenance_with_what_json_cannot_say_is_not_used(tmp_path: Path, number: str) -> None:
     run = run_folder(tmp_path / "run")
     (run / "provenance.json").write_text(f'{{"libraries": [null, {number}]}}')
-    (source,) = read_results(run).about
+    (source,) = read_results(run).sources
     assert source.provenance is None
 
 
@@ -144,7 +144,7 @@ def test_tables_beside_runs_are_not_read_and_said(tmp_path: Path, text: Callable
     file = text(HEADER + "CartPole-v1,dqn,0,10,7\n")
     results = read_results(tmp_path)
     assert results.notes == (f"{tmp_path}: beside runs, and not read unless named: results.csv",)
-    assert [source.path for source in results.about] == [str(run)]
+    assert [source.path for source in results.sources] == [str(run)]
     assert read_results([tmp_path, file]).notes == ()
 
 
@@ -188,7 +188,7 @@ def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
     assert results.table.select("env", "algorithm", "seed", "step", "score").rows() == [
         ("PongNoFrameskip-v4", "dqn", 3, 250, -20.5), ("PongNoFrameskip-v4", "dqn", 3, 500, 2.0)
     ]  # fmt: skip
-    assert results.about[0].kind == "pfrl"
+    assert results.sources[0].kind == "pfrl"
 
 
 def test_pfrl_is_evaluated_when_an_episode_ends(text: Callable[..., Path]) -> None:
@@ -230,7 +230,7 @@ def test_evaluations_of_stable_baselines3(tmp_path: Path) -> None:
     assert results.table.select("algorithm", "env", "seed", "step", "score").rows() == [
         ("dqn", "CartPole-v1", 2, 1_000, 2.0), ("dqn", "CartPole-v1", 2, 2_000, 6.0)
     ]  # fmt: skip
-    assert results.about[0].kind == "stable-baselines3"
+    assert results.sources[0].kind == "stable-baselines3"
 
 
 def test_all_kinds_together(tmp_path: Path, text: Callable[..., Path]) -> None:
@@ -337,7 +337,7 @@ def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Pa
     (runs / "without" / "config.json").write_text('{"kind": "training", "settings": {}}')
     PageUpdater([runs])  # watch leaves them out too
     results = read_results(runs)
-    assert [source.path for source in results.about] == [str(runs / "sound")]
+    assert [source.path for source in results.sources] == [str(runs / "sound")]
     assert results.left_out == tuple(str(runs / name) for name in ("begun", "damaged", "without"))
     begun, damaged, without = results.notes
     assert begun == f"{runs / 'begun'} is left out: {runs / 'begun' / 'records'} holds no records: train first"

@@ -210,7 +210,7 @@ def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatc
         return prefers_processes(backend, replay_device, torch.device("cpu"))
 
     assert not can("ale")  # a CPU's streams cannot wait
-    monkeypatch.setattr("valueshare.population.engine.can_wait", lambda device: True)
+    monkeypatch.setattr("valueshare.population.engine.supports_stream_wait", lambda device: True)
     assert can("ale")
     assert not can("ale", "cpu")  # the host stores
     assert not can("gymnasium")
@@ -271,7 +271,7 @@ def test_groups_are_as_many_as_suit(
 
 def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
-    assert not cuda_driver.can_wait(torch.device("cpu"))
+    assert not cuda_driver.supports_stream_wait(torch.device("cpu"))
     tried: list[str] = []
 
     class Streams:
@@ -292,18 +292,18 @@ def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for value, there in (("0", True), ("", True), ("1", False)):
         monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
-        assert cuda_driver.can_wait(cuda) == there
+        assert cuda_driver.supports_stream_wait(cuda) == there
     assert tried == ["locked", "waited", "unlocked"] * 2
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert not cuda_driver.can_wait(cuda)
+    assert not cuda_driver.supports_stream_wait(cuda)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
     def refused(memory: object) -> None:
         raise RuntimeError("no memory to lock")
 
     monkeypatch.setattr(cuda_driver, "pin_memory", refused)
-    assert not cuda_driver.can_wait(cuda)
+    assert not cuda_driver.supports_stream_wait(cuda)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def test_settings_and_runs_are_no_algorithms() -> None:
     swept = data_of(named("step_size=0.1") | named("step_size=0.2"))
     assert title(swept) == "Here: IB-DQN"
     assert "1 environment, 2 values of k, 4 combinations of settings, 2 seeds each" in subtitle(swept)
-    apart = replace(data_of(named("run=a") | named("run=b")), runs=("a", "b"), runs_apart=True)
+    apart = replace(data_of(named("run=a") | named("run=b")), runs=("a", "b"), names_include_run=True)
     assert title(apart) == "Here: IB-DQN"
     assert "1 environment, 2 values of k, 2 runs, 2 seeds each" in subtitle(apart)
 
@@ -60,7 +60,7 @@ def test_an_extended_run_has_the_commands_of_both() -> None:
 
     def commands(entries: object) -> list[str]:
         origin = {"command": train, "extended": entries}
-        results = tidy(TWO)._replace(about=(Source("run", "run", 4, {}, origin),))
+        results = tidy(TWO)._replace(sources=(Source("run", "run", 4, {}, origin),))
         return re.findall(
             r"valueshare \w+ [^<]*", "".join(about_parts(replace(data_of(TWO), results=results), {"run": "run"}))
         )
@@ -72,7 +72,7 @@ def test_an_extended_run_has_the_commands_of_both() -> None:
 def test_the_settings_of_a_source_include_its_atari_protocol() -> None:
     """Stored as its name."""
     settings = {"Here": {"steps": 20, "atari_protocol": "nature-2015"}}
-    results = tidy(TWO)._replace(about=(Source("run", "run", 4, {"settings": settings}, None),))
+    results = tidy(TWO)._replace(sources=(Source("run", "run", 4, {"settings": settings}, None),))
     section = "".join(about_parts(replace(data_of(TWO), results=results), {"run": "run"}))
     cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
     assert cells[cells.index("atari_protocol") + 1] == "nature-2015"

@@ -127,7 +127,7 @@ def test_shards_and_files_of_other_programs_are_one_run_each(tmp_path: Path) -> 
         scores.parent.mkdir(parents=True)
         scores.write_text("steps\tmean\n10\t1.0\n20\t2.0\n")
     data = report_data(read_results([tmp_path / "study", alone, tmp_path / "rainbow"]))
-    assert (data.runs, data.runs_apart) == (("study", "alone", "other_results"), False)
+    assert (data.runs, data.names_include_run) == (("study", "alone", "other_results"), False)
 
 
 def test_a_watched_folder_shows_a_run_that_begins_later(tmp_path: Path) -> None:

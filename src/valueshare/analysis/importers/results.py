@@ -49,13 +49,13 @@ class Results(NamedTuple):
 
     table: pl.DataFrame
     notes: tuple[str, ...]
-    about: tuple[Source, ...]
+    sources: tuple[Source, ...]
     left_out: tuple[str, ...] = ()  # paths that could not be read, as in the notes
 
     @property
     def paths(self) -> list[str]:
         """Every file or folder of results, read or not."""
-        return [*(source.path for source in self.about), *self.left_out]
+        return [*(source.path for source in self.sources), *self.left_out]
 
 
 def read_results(
@@ -77,12 +77,12 @@ def read_results(
     limit = SizeLimit(max_result_size)
     named_paths = [paths] if isinstance(paths, str | Path) else list(paths)
     named = list(map(Path, named_paths))
-    sources = list(dict.fromkeys(source for path in named for source in find_sources(path)))
-    if not sources:
+    found = list(dict.fromkeys(source for path in named for source in find_sources(path)))
+    if not found:
         raise InvalidInput("no results are given: name run folders or files")
-    tables, notes, about, first_agent = [], tables_not_read(named, sources), list[Source](), 0
+    tables, notes, sources, first_agent = [], tables_not_read(named, found), list[Source](), 0
     left_out: dict[str, InvalidInput] = {}
-    for path in sources:
+    for path in found:
         reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
         try:
             imported = reader(path, limit)
@@ -99,25 +99,25 @@ def read_results(
         notes += [f"{path}: {note}" for note in imported.notes]
         notes += [rule for rule in imported.rules if rule not in notes]
         runs = table["agent"].n_unique()
-        about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
+        sources.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     if not tables:
         raise next(iter(left_out.values()))
     notes += [f"{path} is left out: {error}" for path, error in left_out.items()]
-    shards = _shards(about)
+    shards = _shards(sources)
     table = pl.concat(tables, how="diagonal_relaxed")
     _each_once(table, repeated=repeated)
-    notes += [*_check_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
+    notes += [*_check_settings(sources, apart=not repeats(table).is_empty()), *_check_shards(shards)]
     if table[metric].is_null().all():
-        names = about[0].path if len(about) == 1 else f"{about[0].path} and {len(about) - 1} more"
+        names = sources[0].path if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in table.columns]
     rest = [name for name in table.columns if name not in order]
-    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about), tuple(left_out))
+    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(sources), tuple(left_out))
 
 
-def _shards(about: Sequence[Source]) -> Shards:
+def _shards(sources: Sequence[Source]) -> Shards:
     shards: Shards = {}
-    for source in about:
+    for source in sources:
         if (stored := (source.config or {}).get("shard")) is None:
             continue
         path = Path(source.path)
@@ -159,11 +159,11 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
-def _check_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
+def _check_settings(sources: Sequence[Source], *, apart: bool) -> list[str]:
     """Notes on runs of one environment with different settings; different Atari protocols are refused."""
     notes, first = list[str](), dict[str, tuple[str, Any]]()
     alike = "where algorithm, k and the settings per agent are the same, they count as one group"
-    for source in about:
+    for source in sources:
         for env, settings in source.settings.items():
             if (protocol := settings.get(PROTOCOL)) is not None:
                 path, known = first.setdefault(PROTOCOL, (source.path, protocol))

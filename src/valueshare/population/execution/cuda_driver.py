@@ -72,7 +72,7 @@ def stream_wait_value(word: NDArray[np.uint32], value: int) -> None:
     _check("cuStreamWaitValue32", failure)
 
 
-def can_wait(device: torch.device) -> bool:
+def supports_stream_wait(device: torch.device) -> bool:
     """Whether streams of that device can wait for a word.
 
     Not on processors other than x86, whose writes the device may see in another order; and not

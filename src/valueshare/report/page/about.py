@@ -30,7 +30,7 @@ AGENT_COLUMNS = ("environment", "algorithm", "k", "seeds", "last step", "AUC", "
 
 def title(data: ReportData) -> str:
     envs, names = data.envs, _algorithms(data)
-    kind = "Atari games" if data.atari else "MinAtar games" if data.minatar else "environments"
+    kind = "Atari games" if data.is_atari else "MinAtar games" if data.is_minatar else "environments"
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} {kind}"
     learners = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     learners = learners if len(names) <= 3 else f"{len(_learners(data))} algorithms"
@@ -49,7 +49,7 @@ def subtitle(data: ReportData) -> str:
     parts = [
         pluralize(len(data.envs), "environment"),
         f"{learners} values of k" if is_sweep else pluralize(learners, "algorithm"),
-        *([pluralize(len(data.runs), "run")] if data.runs_apart else []),
+        *([pluralize(len(data.runs), "run")] if data.names_include_run else []),
         *([f"{len(data.variants)} combinations of settings"] if is_swept else []),
         seed_count(table),
     ]
@@ -61,7 +61,7 @@ def subtitle(data: ReportData) -> str:
 
 def deviations(results: Results) -> list[str]:
     """Deviations from published settings, as the runs of a study have recorded them."""
-    origins = (source.provenance or {} for source in results.about)
+    origins = (source.provenance or {} for source in results.sources)
     return list(dict.fromkeys(deviation for origin in origins for deviation in origin.get(DEVIATIONS, ())))
 
 
@@ -70,7 +70,7 @@ def about_parts(data: ReportData, names: Mapping[str, str]) -> list[str]:
     parts = []
     if sentences := deviations(data.results):
         parts += [elements.paragraph("Deviations from the published settings:"), elements.bullets(sentences)]
-    for source in data.results.about:
+    for source in data.results.sources:
         parts += _source(source, names[source.path])
     rows, caption = _by_algorithm(data), "The agents"
     table = elements.table(AGENT_COLUMNS, rows, name="groups", caption=caption, tall=True)

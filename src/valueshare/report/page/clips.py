@@ -66,7 +66,7 @@ class Clips:
         Without new evaluations of the variant, it is the best of those that have some. Agents that diverged are left
         out, as by `Run.best`.
         """
-        runs = [s.path for s in data.results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
+        runs = [s.path for s in data.results.sources if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
         if not runs:
             return
         rows = without_diverged(data.main.filter(pl.col("source").is_in(runs)))

@@ -106,7 +106,7 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> tuple[dict[st
         views.append({"label": game(env), "env": env, "grid": pack.grid(steps), "curves": kept})
         if CLOCK in rows.columns and (clock := _clock(_agents(rows, CLOCK, steps, runs[env]), pack)):
             views[-1]["clock"] = clock
-    if len(data.runs) > MAX_RUNS and not data.runs_apart:
+    if len(data.runs) > MAX_RUNS and not data.names_include_run:
         notes.append(f"Curves of single runs are not in the page: there are {len(data.runs)}, and room for {MAX_RUNS}.")
     _number_equal_labels(views)
     if left := [label for name, label in metrics.items() if name not in with_seeds]:
@@ -116,7 +116,7 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> tuple[dict[st
     )
     packed = {
         "variants": variants,
-        "runs": [{"label": f"run {name}", "chip": name, "on": data.runs_apart} for name in data.runs],
+        "runs": [{"label": f"run {name}", "chip": name, "on": data.names_include_run} for name in data.runs],
         "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
         "grids": pack.grids,
         "views": views,
@@ -219,7 +219,7 @@ def _number_equal_labels(views: list[dict[str, Any]]) -> None:
 
 def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
     """The runs of one environment that have curves of their own beside those of all runs together."""
-    if not data.runs or data.runs_apart or len(data.runs) > MAX_RUNS:
+    if not data.runs or data.names_include_run or len(data.runs) > MAX_RUNS:
         return []
     names = rows[RUN].unique().sort().to_list()
     return names if len(names) > 1 else []
@@ -231,12 +231,12 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
     The page shows the curves of the `first` ones before the reader chooses; without any, all or the paper's.
     """
     keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
-    if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
+    if not data.runs or (len(data.runs) > MAX_RUNS and not data.names_include_run):
         return keys, _choices(data, data.variants, first)
     of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
-    if data.runs_apart:
+    if data.names_include_run:
         names = rename_learners(data.main, lambda name: name.without_run)
-        bases = find_variants(data.main.with_columns(algorithm=names), data.n)
+        bases = find_variants(data.main.with_columns(algorithm=names), data.label_actions)
         positions = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
         curves = [
@@ -270,7 +270,7 @@ def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Vari
         {
             **_line(variant.style),
             "group": variant.name.label(None),
-            "chip": f"k = {k_text(K_IS_N if variant.k == data.n else variant.k)}"
+            "chip": f"k = {k_text(K_IS_N if variant.k == data.label_actions else variant.k)}"
             if variant.k
             else algorithm_label(variant.name.algorithm),
             "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),

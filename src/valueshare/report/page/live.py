@@ -180,7 +180,7 @@ def live_page(data: ReportData, verdict: Verdict, live: Live) -> str:
 def progress(results: Results) -> float | None:
     """The share of all agent-steps that is done; None where no settings say how many there are."""
     done, planned = 0, 0
-    for source in results.about:
+    for source in results.sources:
         if not source.settings:
             continue
         try:

@@ -11,7 +11,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figures.variants import Variant
-from valueshare.report.findings import READING, Comparison, Verdict, compare_all, sentence_with_numbers
+from valueshare.report.findings import HOW_TO_READ, Comparison, Verdict, compare_all, sentence_with_numbers
 from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
@@ -61,7 +61,7 @@ def data_page(
     compared, conclusive = verdict.comparisons, _conclusive(verdict, chosen)
     curves, curve_notes = curve_data(data, headline_variants(data, verdict))
     videos, video_notes = find_videos(data)
-    note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.missing]
+    note_groups = [results.notes, notes, uneven_evaluations(data.main), video_notes, verdict.failed_comparisons]
     note_groups += [
         *(comparison.notes for comparison in compared),
         *(picture.notes for picture in pictures),
@@ -73,7 +73,7 @@ def data_page(
     merged = merged_notes(all_notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
     names = short_names(results.paths)
     headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict))
-    reading = elements.paragraph(" ".join(READING), "small")
+    reading = elements.paragraph(" ".join(HOW_TO_READ), "small")
     rows = findings(conclusive.comparisons, headline(conclusive))
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts

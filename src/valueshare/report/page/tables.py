@@ -40,11 +40,11 @@ def findings(comparisons: Sequence[Comparison], first: Comparison | None = None)
     if not comparisons:
         return []
     several = any(comparison.envs.height > 1 for comparison in comparisons)
-    what = next((comparison.what for comparison in comparisons if comparison.difference), "AUC")
+    quantity = next((comparison.quantity for comparison in comparisons if comparison.difference), "AUC")
     is_difference = any(comparison.difference for comparison in comparisons)
-    unit = "" if "normalized" in what else ", in points of the score"
-    label = f"difference of the {what}{unit}" if is_difference else "probability of a higher AUC"
-    columns = ["Finding", "Interval", f"Difference of the {what}", "Probability of improvement"]
+    unit = "" if "normalized" in quantity else ", in points of the score"
+    label = f"difference of the {quantity}{unit}" if is_difference else "probability of a higher AUC"
+    columns = ["Finding", "Interval", f"Difference of the {quantity}", "Probability of improvement"]
     columns += ["Clearly higher / lower on"] if several else []
 
     def table(listed: Sequence[Comparison], name: str) -> str:
@@ -111,7 +111,7 @@ def score_tables(data: ReportData) -> list[str]:
     """Final scores of several environments, the best in bold; Atari beside published scores."""
     parts, means = list[str](), mean_scores(data.main).table
     if len(data.envs) > 1:
-        final = score_table(means, data.n)
+        final = score_table(means, data.label_actions)
         rows = [
             [Cell("", name), *(_number_cell(score, bold=bold) for score, bold in scores)]
             for name, scores in final.rows()
@@ -120,8 +120,8 @@ def score_tables(data: ReportData) -> list[str]:
         text = elements.paragraph(f"{FINAL} Means over seeds. {BOLD}", "small")
         table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
         parts += ["<h3>Final scores</h3>", text, table]
-    if data.atari:
-        beside = beside_published(means, data.n).drop_nulls("published")
+    if data.is_atari:
+        beside = beside_published(means, data.label_actions).drop_nulls("published")
         columns, caption = [name.replace("_", " ") for name in beside.columns], "Beside the published"
         table = elements.table(columns, beside.rows(), name="published", caption=caption, tall=True)
         if not beside.is_empty():

@@ -43,7 +43,7 @@ def find_videos(data: ReportData, room: int = MAX_BYTES) -> tuple[list[dict[str,
 def numbered_sources(results: Results) -> Iterator[tuple[Source, int]]:
     """Every source, and the number of its agent 0: agents are numbered one source after the other."""
     first = 0
-    for source in results.about:
+    for source in results.sources:
         yield source, first
         agents = results.table.filter(pl.col("source") == source.path)["agent"]
         first = max([first - 1, *agents]) + 1
