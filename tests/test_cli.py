@@ -205,7 +205,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
     ("words", "message"),
     [
         ("reproduce nonsense", r"nonsense.*reproduce gridworld"),
-        ("reproduce lunarlander --seeds 0", r"--seeds 0: an interval needs at least 2"),
+        ("reproduce lunarlander --seeds 0", r"--seeds 0: write a number >= 1"),
         ("reproduce lunarlander --eval-episodes 0", r"--eval-episodes 0: write a number >= 1"),
         ("tran --env CartPole-v1", r"unknown command 'tran': did you mean train\?"),
         ("bnech population", r"unknown command 'bnech': did you mean bench population\?"),

@@ -312,5 +312,5 @@ def test_what_cannot_be_built_is_refused_in_one_line(
 
 
 def test_an_unknown_algorithm_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput, match="`algorithm = 'sarsa'`: write one of dqn, double-dqn"):
+    with pytest.raises(InvalidInput, match="`algorithm = 'sarsa'`: write one of dqn, dueling-dqn, ib-dqn, rdq"):
         algorithm_named("sarsa")
