@@ -15,7 +15,7 @@ import pytest
 from valueshare.__main__ import run
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.files import atomic_write, remove_empty
+from valueshare.files import remove_empty, write_together
 from valueshare.report import folder as report_folder
 from valueshare.report.figures.style import rendered
 from valueshare.report.folder import Report, replace_files, write_files
@@ -174,11 +174,39 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
     assert len(list(out.rglob("*.*"))) == len(FILES)  # no temporary one
 
 
-def write_listed(out: Path, names: Sequence[str], figures: Sequence[str] = (), tables: Sequence[str] = ()) -> None:
+def write_listed(
+    out: Path, names: Sequence[str], figures: Sequence[str] = (), tables: Sequence[str] = (), content: str = "ours"
+) -> None:
     """A report of these files, which lists these figures and tables."""
     values = {"figures": {name: {} for name in figures}, "tables": [*tables]}
-    texts = dict.fromkeys(names, "ours")
+    texts = dict.fromkeys(names, content)
     write_files(out, Report([], lambda _: "", (), (), {}, values, {}, texts))
+
+
+@pytest.mark.parametrize("written", range(7))  # of 3 figures of b, 2 tables, report.html and report.json
+def test_a_full_disk_leaves_an_earlier_report_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """After so many files there is no room. Some files are of both reports, some of one alone."""
+    out = tmp_path / "out"
+    old, new = ["tables/both.md", "tables/old.md"], ["tables/both.md", "tables/new.md"]
+    write_listed(out, [*of_figures("a", "b"), *old], ("a", "b"), ("both.md", "old.md"))
+    before, fsync, done = tree(tmp_path), os.fsync, list[int]()
+
+    def fill(handle: int) -> None:
+        done.append(handle)
+        (fsync if len(done) <= written else full)(handle)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    with pytest.raises(InvalidInput, match="no room on the disk"):
+        write_listed(out, [*of_figures("b"), *new], ("b",), ("both.md", "new.md"), content="new")
+    assert len(done) == written + 1
+    assert tree(tmp_path) == before
+    monkeypatch.undo()
+    write_listed(out, [*of_figures("b"), *new], ("b",), ("both.md", "new.md"), content="new")
+    names = {*of_figures("b"), *new, "report.html", "report.json"}
+    assert {name: (out / name).read_text() for name in new} == dict.fromkeys(new, "new")
+    assert {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()} == names
 
 
 def of_figures(*names: str) -> list[str]:
@@ -246,7 +274,7 @@ def test_whatever_ends_it_early_leaves_nothing(
 
 
 # What a shell answers for these signals.
-@pytest.mark.parametrize("drawn_or_written", [rendered, atomic_write])
+@pytest.mark.parametrize("drawn_or_written", [rendered, write_together])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_that_comes_twice_leaves_nothing(
     number: signal.Signals,
