@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,32 @@ def test_a_folder_that_cannot_be_written_to(
 
 
 @pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EDQUOT, "no room on the disk for {}: make room, or choose another --out"),
+        (errno.EROFS, "cannot write to {}: read-only file system; choose another --out"),
+    ],
+)
+@pytest.mark.parametrize("out", ["there", "there/new/out"])
+def test_what_permissions_do_not_show_is_refused_before_the_work(
+    tmp_path: Path, refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, number: int, said: str, out: str
+) -> None:
+    def locked(**options: Any) -> None:
+        assert options["dir"] == tmp_path / "there"
+        raise OSError(number, os.strerror(number), str(options["dir"] / "random"))
+
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(tempfile, "mkdtemp", locked)
+    monkeypatch.setattr(report_folder, "rendered", None)
+    where = tmp_path / ("there" if number == errno.EROFS else out)
+    assert said.format(where) in refused(out)
+
+
+@pytest.mark.parametrize(
     ("out", "said"),
     [
         ("results.csv", "results.csv is a file: choose another --out"),
-        ("results.csv/out", "results.csv: choose another --out"),
+        ("results.csv/out", "results.csv: not a directory; choose another --out"),
         ("odd", "odd/figures: file exists; choose another --out"),
         ("taken", "taken/report.html: is a directory; choose another --out"),
     ],
@@ -127,7 +150,7 @@ def test_a_folder_in_the_report_without_permission(tmp_path: Path, refused: Call
     (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
     assert "out: permission denied; choose another --out" in refused("out")
     (tmp_path / "locked").mkdir(mode=0o500)
-    assert "locked: choose another --out" in refused("locked/out")
+    assert "locked: permission denied; choose another --out" in refused("locked/out")
 
 
 FILES = ("figures/a.svg", "figures/b.svg", "tables/scores.md", "report.html", "report.json")

@@ -24,7 +24,7 @@ from valueshare.files import FULL, make_parents, reason, remove_empty, remove_te
 from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD
 from valueshare.report.figures.style import FORMATS, as_svg, rendered
 from valueshare.report.page.elements import Picture
-from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders
+from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders, try_folder
 from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
@@ -116,7 +116,7 @@ def replace_files(contents: Mapping[Path, bytes], earlier: Iterable[Path] = ()) 
 
 
 def check_output_folder(target: Path, within: Path | None = None) -> None:
-    """Refuse a file, and the folders in which a run keeps its records and checkpoints.
+    """Refuse a file, the folders in which a run keeps its records and checkpoints, and what cannot be written to.
 
     A target inside a run, or `within` a folder of results, must not be a symbolic link.
     """
@@ -132,8 +132,12 @@ def check_output_folder(target: Path, within: Path | None = None) -> None:
         if folder.name in RUN_SUBFOLDERS and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another `out`")
     above = next(folder for folder in (place, *place.parents) if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):  # refused now, not after the work
-        raise InvalidInput(f"cannot write to {above}: choose another `out`")
+    try:
+        try_folder(place / "report.html")  # now, not after the work; permissions do not show quotas and the like
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise InvalidInput(f"cannot write to {above}: {reason(error)}; choose another `out`") from error
 
 
 def _listed_in(folder: Path) -> set[Path]:
