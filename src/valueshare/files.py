@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,14 +50,10 @@ def atomic_write(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bo
 
 @contextmanager
 def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new file beside `path`, which replaces it when the context ends well.
-
-    Its name is random and O_EXCL refuses an existing file, such as a link that was put there.
-    """
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
-    new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """A new file beside `path`, which replaces it when the context ends well."""
+    partial = _temporary_name(path)
     try:
-        with os.fdopen(os.open(partial, new, 0o666), "wb") as file:
+        with _create(partial) as file:
             yield partial, file
             file.flush()
             if synced:
@@ -67,6 +63,27 @@ def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, B
             sync(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
+        raise
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write all files under other names, then rename them in this order.
+
+    So nothing has changed where one cannot be written, as on a full disk. Each rename is synced before the next.
+    """
+    partials = {path: _temporary_name(path) for path in contents}
+    try:
+        for path, content in contents.items():
+            with _create(partials[path]) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, partial in partials.items():
+            partial.replace(path)
+            sync(path.parent)
+    except BaseException:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
         raise
 
 
@@ -184,3 +201,13 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def reason(error: OSError) -> str:
     """The system's message of a failure, in lower case."""
     return (error.strerror or str(error)).lower()
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+
+
+def _create(path: Path) -> BinaryIO:
+    """A new file; O_EXCL refuses an existing one, such as a link that was put there."""
+    new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, new, 0o666), "wb")

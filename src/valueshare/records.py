@@ -136,7 +136,7 @@ def _named_by_newest_manifest(paths: CheckpointPaths, *, warn: bool) -> dict[str
     """Every manifest names the records of all phases up to its own, so the newest is enough.
 
     Where it is damaged, the one before it serves, as it does for the run itself. Without any that can be read, nothing
-    tells which records are whole: that is refused, as by `resume`, unless it is left to the caller by `warn = False`.
+    tells which records are intact: that is refused, as by `resume`, unless it is left to the caller by `warn = False`.
     """
     manifests, damages = paths.manifests(), []
     for path in manifests:

@@ -28,6 +28,20 @@ SETTINGS_OF_LOSSES = LossSettings(
     }
 )._replace(beta=torch.tensor([0.0, 0.001, 0.5]))
 KEYS = stream_keys(range(P), "tau")
+# Which algorithms share a network and a loss, and what each reads beside the settings that all read. Written out and
+# not derived, so that a mistake in the code is seen; a new algorithm needs no entry.
+FAMILIES = [["double-dqn", "ib-double-dqn"], ["dqn", "ib-dqn"], ["dueling-dqn"], ["iqn", "ib-iqn"], ["rdq"]]
+_IQN = {"quantiles", "target_quantiles", "acting_quantiles", "kappa"}
+READS: dict[str, set[str]] = {
+    "dqn": set(),
+    "ib-dqn": {"k"},
+    "double-dqn": set(),
+    "ib-double-dqn": {"k"},
+    "dueling-dqn": set(),
+    "rdq": {"beta"},
+    "iqn": _IQN,
+    "ib-iqn": {"k"} | _IQN,
+}
 
 
 def networks_of(algorithm: str, first_seed: int, image: bool = False) -> list[nn.Module]:
@@ -240,14 +254,20 @@ def test_every_algorithm_has_its_entry_in_the_table_without_code() -> None:
     assert {name: algorithm.info for name, algorithm in ALGORITHMS.items()} == ALGORITHM_INFO
 
 
+def test_algorithms_read_the_settings_of_their_papers() -> None:
+    known = set().union(*READS.values())
+    for name, reads in READS.items():
+        assert {setting for setting, readers in setting_readers().items() if name in readers} == reads
+        assert unread_settings(name) & known == known - reads
+        assert ALGORITHMS[name].uses_k == ("k" in reads)
+    assert not unread_settings("ppo")  # of another library: it may read any
+
+
 def test_algorithms_read_settings_that_exist() -> None:
     assert set(setting_readers()) <= {"k", *SETTINGS}
     for name, info in ALGORITHM_INFO.items():
         assert unread_settings(name) | set(info.reads) == set(setting_readers())
         assert not unread_settings(name) & set(info.reads)
-    assert {"beta", "kappa"} <= unread_settings("ib-dqn")
-    assert "beta" not in unread_settings("rdq")
-    assert not unread_settings("ppo")  # of another library: it may read any
 
 
 def test_losses_read_settings_that_exist() -> None:
@@ -255,20 +275,34 @@ def test_losses_read_settings_that_exist() -> None:
 
 
 def test_what_may_share_a_population() -> None:
+    by_key: dict[object, list[str]] = {}
+    for name in READS:
+        by_key.setdefault(ALGORITHMS[name].population_key, []).append(name)
+    assert sorted(by_key.values()) == FAMILIES
+    for family in FAMILIES:
+        values = [ALGORITHMS[name]._replace(info=ALGORITHM_INFO["dqn"]) for name in family]
+        assert all(value == values[0] for value in values)  # one network, one loss
+
+
+def test_only_the_layer_may_differ_in_a_population() -> None:
+    """Of algorithms that are not in the tables above, too."""
     for name, algorithm in ALGORITHMS.items():
         for other, its in ALGORITHMS.items():
             same_but_for_layer = without_layer(name) == without_layer(other)
-            assert (algorithm.population_key == its.population_key) == same_but_for_layer  # one network, one loss
+            assert (algorithm.population_key == its.population_key) == same_but_for_layer
             assert (algorithm._replace(info=its.info) == its) == same_but_for_layer
-    assert ALGORITHMS["dqn"].population_key == ALGORITHMS["ib-dqn"].population_key
 
 
 def test_the_layer_changes_label_and_k_alone() -> None:
-    with_layer = [name for name in ALGORITHMS if name != without_layer(name)]
-    assert {"ib-dqn", "ib-double-dqn", "ib-iqn"} <= set(with_layer)
-    for name in with_layer:
+    labels = {"ib-dqn": "IB-DQN", "ib-double-dqn": "IB-Double DQN", "ib-iqn": "IB-IQN"}
+    assert {name: ALGORITHM_INFO[name].label for name in labels} == labels
+    for name in labels:
         plain, layered = ALGORITHM_INFO[without_layer(name)], ALGORITHM_INFO[name]
-        assert layered == plain._replace(label=f"IB-{plain.label}", reads=("k", *plain.reads))
+        assert set(layered.reads) == READS[without_layer(name)] | {"k"}
+        assert layered == plain._replace(label=layered.label, reads=layered.reads)
+    for name in set(ALGORITHMS) - set(READS):
+        plain = ALGORITHM_INFO[without_layer(name)]
+        assert ALGORITHM_INFO[name] in (plain, plain._replace(label=f"IB-{plain.label}", reads=("k", *plain.reads)))
 
 
 def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:

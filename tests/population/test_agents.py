@@ -94,16 +94,28 @@ def test_a_setting_that_an_algorithm_does_not_read_adds_no_agents(monkeypatch: p
 
 
 def test_populations_share_environment_network_and_loss() -> None:
-    names = list(ALGORITHMS)
-    table = agent_table(["A", "B"], names, seeds=[0, 1], k=2.0)
+    known = ["dqn", "double-dqn", "ib-dqn", "dueling-dqn", "iqn", "ib-iqn", "ib-double-dqn", "rdq"]
+    shared = [
+        ["dqn", "ib-dqn"],
+        ["double-dqn", "ib-double-dqn"],
+        ["dueling-dqn"],
+        ["iqn", "ib-iqn"],
+        ["rdq"],
+    ]
+    table = agent_table(["A", "B"], known, seeds=[0, 1], k=2.0)
     groups = populations(table)
     found = [(g["env"].unique().to_list(), g["algorithm"].unique(maintain_order=True).to_list()) for g in groups]
-    shared = [[a for a in (name, f"ib-{name}") if a in names] for name in names if not name.startswith("ib-")]
-    assert {("dqn", "ib-dqn"), ("rdq",)} <= {tuple(group) for group in shared}
     assert found == [([env], group) for env in ("A", "B") for group in shared]
     assert pl.concat(groups).sort("agent").equals(table)
-    assert all(len({ALGORITHMS[name].population_key for name in group}) == 1 for group in shared)
-    assert len({ALGORITHMS[group[0]].population_key for group in shared}) == len(shared)
+
+
+def test_populations_of_all_algorithms_share_network_and_loss() -> None:
+    """With algorithms that are new, too."""
+    groups = [set(group["algorithm"]) for group in populations(agent_table("A", list(ALGORITHMS), seeds=[0], k=2.0))]
+    keys = [{ALGORITHMS[name].population_key for name in group} for group in groups]
+    assert all(len(of_group) == 1 for of_group in keys)
+    assert len(set().union(*keys)) == len(groups)
+    assert set().union(*groups) == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from valueshare.__main__ import run
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.files import atomic_write, remove_empty
+from valueshare.files import remove_empty, write_together
 from valueshare.report import folder as report_folder
 from valueshare.report.figures.style import rendered
 from valueshare.report.folder import Report, replace_files, write_files
@@ -91,10 +92,32 @@ def test_a_folder_that_cannot_be_written_to(
 
 
 @pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EDQUOT, "no room on the disk for {}: make room, or choose another --out"),
+        (errno.EROFS, "cannot write to {}: read-only file system; choose another --out"),
+    ],
+)
+@pytest.mark.parametrize("out", ["there", "there/new/out"])
+def test_what_permissions_do_not_show_is_refused_before_the_work(
+    tmp_path: Path, refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, number: int, said: str, out: str
+) -> None:
+    def locked(**options: Any) -> None:
+        assert options["dir"] == tmp_path / "there"
+        raise OSError(number, os.strerror(number), str(options["dir"] / "random"))
+
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(tempfile, "mkdtemp", locked)
+    monkeypatch.setattr(report_folder, "rendered", None)
+    where = tmp_path / ("there" if number == errno.EROFS else out)
+    assert said.format(where) in refused(out)
+
+
+@pytest.mark.parametrize(
     ("out", "said"),
     [
         ("results.csv", "results.csv is a file: choose another --out"),
-        ("results.csv/out", "results.csv: choose another --out"),
+        ("results.csv/out", "results.csv: not a directory; choose another --out"),
         ("odd", "odd/figures: file exists; choose another --out"),
         ("taken", "taken/report.html: is a directory; choose another --out"),
     ],
@@ -127,7 +150,7 @@ def test_a_folder_in_the_report_without_permission(tmp_path: Path, refused: Call
     (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
     assert "out: permission denied; choose another --out" in refused("out")
     (tmp_path / "locked").mkdir(mode=0o500)
-    assert "locked: choose another --out" in refused("locked/out")
+    assert "locked: permission denied; choose another --out" in refused("locked/out")
 
 
 FILES = ("figures/a.svg", "figures/b.svg", "tables/scores.md", "report.html", "report.json")
@@ -174,11 +197,39 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
     assert len(list(out.rglob("*.*"))) == len(FILES)  # no temporary one
 
 
-def write_listed(out: Path, names: Sequence[str], figures: Sequence[str] = (), tables: Sequence[str] = ()) -> None:
+def write_listed(
+    out: Path, names: Sequence[str], figures: Sequence[str] = (), tables: Sequence[str] = (), content: str = "ours"
+) -> None:
     """A report of these files, which lists these figures and tables."""
     values = {"figures": {name: {} for name in figures}, "tables": [*tables]}
-    texts = dict.fromkeys(names, "ours")
+    texts = dict.fromkeys(names, content)
     write_files(out, Report([], lambda _: "", (), (), {}, values, {}, texts))
+
+
+@pytest.mark.parametrize("written", range(7))  # of 3 figures of b, 2 tables, report.html and report.json
+def test_a_full_disk_leaves_an_earlier_report_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """After so many files there is no room. Some files are of both reports, some of one alone."""
+    out = tmp_path / "out"
+    old, new = ["tables/both.md", "tables/old.md"], ["tables/both.md", "tables/new.md"]
+    write_listed(out, [*of_figures("a", "b"), *old], ("a", "b"), ("both.md", "old.md"))
+    before, fsync, done = tree(tmp_path), os.fsync, list[int]()
+
+    def fill(handle: int) -> None:
+        done.append(handle)
+        (fsync if len(done) <= written else full)(handle)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    with pytest.raises(InvalidInput, match="no room on the disk"):
+        write_listed(out, [*of_figures("b"), *new], ("b",), ("both.md", "new.md"), content="new")
+    assert len(done) == written + 1
+    assert tree(tmp_path) == before
+    monkeypatch.undo()
+    write_listed(out, [*of_figures("b"), *new], ("b",), ("both.md", "new.md"), content="new")
+    names = {*of_figures("b"), *new, "report.html", "report.json"}
+    assert {name: (out / name).read_text() for name in new} == dict.fromkeys(new, "new")
+    assert {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()} == names
 
 
 def of_figures(*names: str) -> list[str]:
@@ -246,7 +297,7 @@ def test_whatever_ends_it_early_leaves_nothing(
 
 
 # What a shell answers for these signals.
-@pytest.mark.parametrize("drawn_or_written", [rendered, atomic_write])
+@pytest.mark.parametrize("drawn_or_written", [rendered, write_together])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_that_comes_twice_leaves_nothing(
     number: signal.Signals,

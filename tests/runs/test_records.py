@@ -81,7 +81,7 @@ def test_a_damaged_manifest_leaves_it_to_the_one_before_and_that_is_said(
         assert said.endswith("): the phases before it are read")
 
 
-def test_without_a_whole_manifest_every_command_says_the_same(
+def test_without_an_intact_manifest_every_command_says_the_same(
     uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
     folder = shutil.copytree(uninterrupted, tmp_path / "run")

@@ -221,7 +221,7 @@ def test_a_folder_that_is_there_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_weights_are_those_of_the_newest_whole_checkpoint(tmp_path: Path, uninterrupted: Path) -> None:
+def test_weights_are_those_of_the_newest_intact_checkpoint(tmp_path: Path, uninterrupted: Path) -> None:
     folder = shutil.copytree(uninterrupted, tmp_path / "run")
     states = folder / "checkpoints" / "population-0"
     run = valueshare.open_run(str(folder))  # a string will do

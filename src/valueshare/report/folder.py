@@ -1,9 +1,9 @@
 """The files of a report, the same for every kind of study.
 
-Every file appears whole or not at all, with report.html and report.json last: if the command is killed before, an
-earlier page is still there and complete in itself, and the next report completes the folder. A command that is refused
-leaves the folder without new files. Figures and tables that the earlier report lists and the new one lacks are removed.
-Other files stay.
+All files are written under other names and then renamed, report.html and report.json last. So a full disk leaves an
+earlier report as it was. If the command is killed during the renames, the earlier page is still there and complete in
+itself, and the next report completes the folder. A command that is refused leaves no files that were not there before.
+Figures and tables that the earlier report lists and the new one lacks are removed at the end. Other files stay.
 """
 
 import errno
@@ -20,11 +20,11 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.errors import InvalidInput
-from valueshare.files import FULL, atomic_write, make_parents, reason, remove_empty, remove_temporary_files
+from valueshare.files import FULL, make_parents, reason, remove_empty, remove_temporary_files, write_together
 from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD
 from valueshare.report.figures.style import FORMATS, as_svg, rendered
 from valueshare.report.page.elements import Picture
-from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders
+from valueshare.runs.directory import refuse_links_between, refuse_links_in_run, remove_staging_folders, try_folder
 from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
@@ -88,9 +88,10 @@ def write_files(folder: Path, report: Report) -> None:
 
 
 def replace_files(contents: Mapping[Path, bytes], earlier: Iterable[Path] = ()) -> None:
-    """Write files in this order, each whole or not at all, and remove others of `earlier`.
+    """Write files, rename them in this order, then remove others of `earlier`.
 
-    If one cannot be written, those that were not there before are removed again, with the folders made for them.
+    If one cannot be written, nothing has changed. If one cannot be renamed, those before it are new: of them, files
+    that were not there before are removed again. So are folders that were made.
     """
     folders = dict.fromkeys(place.parent for place in contents)
     made = list[Path]()
@@ -98,26 +99,24 @@ def replace_files(contents: Mapping[Path, bytes], earlier: Iterable[Path] = ()) 
     try:
         for folder in folders:
             made = [*make_parents(folder / "file"), *made]
-        for place in contents:  # what would stop half way: the old report stays intact
-            number = errno.EISDIR if place.is_dir() else errno.EACCES
-            if place.is_dir() or not os.access(place.parent, os.W_OK):
-                raise OSError(number, os.strerror(number), str(place))
-        for place in {*earlier} - {*contents}:
-            place.unlink(missing_ok=True)
-        for place in contents:
+        for place in contents:  # what would stop the renames half way
+            if place.is_dir():
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
             remove_temporary_files(place.parent, re.compile(re.escape(place.name)), STALE_SECONDS)
-        for place, content in contents.items():
-            atomic_write(place, [content])
+        write_together(contents)
     except BaseException:
         for place in new:
             with suppress(OSError):
                 place.unlink()
         remove_empty(made)
         raise
+    for place in {*earlier} - {*contents}:
+        with suppress(OSError):  # the new report is complete
+            place.unlink()
 
 
 def check_output_folder(target: Path, within: Path | None = None) -> None:
-    """Refuse a file, and the folders in which a run keeps its records and checkpoints.
+    """Refuse a file, the folders in which a run keeps its records and checkpoints, and what cannot be written to.
 
     A target inside a run, or `within` a folder of results, must not be a symbolic link.
     """
@@ -133,8 +132,12 @@ def check_output_folder(target: Path, within: Path | None = None) -> None:
         if folder.name in RUN_SUBFOLDERS and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another `out`")
     above = next(folder for folder in (place, *place.parents) if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):  # refused now, not after the work
-        raise InvalidInput(f"cannot write to {above}: choose another `out`")
+    try:
+        try_folder(place / "report.html")  # now, not after the work; permissions do not show quotas and the like
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise InvalidInput(f"cannot write to {above}: {reason(error)}; choose another `out`") from error
 
 
 def _listed_in(folder: Path) -> set[Path]:

@@ -324,6 +324,12 @@ def test_a_tabular_study_is_shown_by_report_alone(tmp_path: Path) -> None:
     assert refused(study) == f"{study} is a tabular study: valueshare report '{study}' shows it"
     with pytest.raises(InvalidInput, match="is a tabular study"):
         PageUpdater([study])
+    for number in (1, 2):
+        shard = tmp_path / "in shards" / f"shard-{number}-of-2"
+        shard.mkdir(parents=True)
+        (shard / "config.json").write_text(f'{{"kind": "tabular", "shard": "{number}/2"}}')
+    which = f"{tmp_path} holds tabular studies (a study, in shards), each with its own report"
+    assert refused(tmp_path) == f"{which}: valueshare report '{study}'"
 
 
 def test_of_a_folder_of_runs_those_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_phase_with_more_digits_is_newer(tmp_path: Path) -> None:
     assert finished_phase_count(paths, 100) == 1_000_000
 
 
-def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_intact_checkpoint_the_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path)
     for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
         cut(path)

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from msgspec.structs import asdict
 
+from valueshare import result_files
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
@@ -134,7 +135,7 @@ def test_evaluations_have_the_time_of_all_sessions_and_not_the_time_between(tmp_
     assert read_progress(tmp_path, "a") == Progress(150, 2, 19.0, 2, ((100, 10.0),))
 
 
-def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
+def test_the_driver_passes_on_what_workers_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = PLAN.populations["population-0"]
     spec = replace(spec, settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
@@ -163,9 +164,13 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     progress = relay_progress(tmp_path, spec, progress, hooks)
     assert progress == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
-    records_schema().to_frame().write_parquet(CheckpointPaths(tmp_path, spec.name).records(0))
+    records_schema().to_frame().clear(1).write_parquet(CheckpointPaths(tmp_path, spec.name).records(0))
+    with monkeypatch.context() as short:
+        short.setattr(result_files, "free_bytes", lambda: 0)
+        assert relay_progress(tmp_path, spec, progress, hooks) == before  # there is no memory for them now
+    assert heard == []
     progress = relay_progress(tmp_path, spec, progress, hooks)
-    assert heard == [(spec.name, end, 0)]
+    assert heard == [(spec.name, end, 1)]
     assert relay_progress(tmp_path, spec, progress, hooks) == progress
     assert len(heard) == 1
 

@@ -31,6 +31,10 @@ def find_sources(path: Path) -> list[Path]:
     runs = sorted({*(file.parent for file in path.rglob("agents.parquet")), *without_agents})
     files = sorted(file for name in FILES for file in path.rglob(name))
     sources = [*runs, *files] or _tables(path)
+    if not sources and (studies := _tabular_below(path)):
+        names = shorten_list([str(study.relative_to(path)) for study in studies])
+        first = f"valueshare report {shlex.quote(str(studies[0]))}"
+        raise InvalidInput(f"{path} holds tabular studies ({names}), each with its own report: {first}")
     if not sources:
         raise InvalidInput(
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
@@ -46,6 +50,13 @@ def refuse_tabular(folder: Path) -> None:
     """Refuse the folder of a tabular study: its records are of other columns."""
     if (read_config(folder, skip_damaged=True) or {}).get("kind") == "tabular":
         raise InvalidInput(f"{folder} is a tabular study: valueshare report {shlex.quote(str(folder))} shows it")
+
+
+def _tabular_below(folder: Path) -> list[Path]:
+    """The folders of the tabular studies in a folder; of one in shards, the folder of the shards."""
+    configs = {file.parent: read_config(file.parent, skip_damaged=True) or {} for file in sorted(folder.rglob(CONFIG))}
+    tabular = {path: values for path, values in configs.items() if values.get("kind") == "tabular"}
+    return list(dict.fromkeys(path.parent if "shard" in values else path for path, values in tabular.items()))
 
 
 def _tables(folder: Path) -> list[Path]:

@@ -70,7 +70,7 @@ def verify_all(paths: CheckpointPaths, manifest: Manifest) -> None:
 def read_records(paths: CheckpointPaths, manifest: Manifest) -> list[pl.DataFrame]:
     """The records that a manifest names, a table per phase.
 
-    A right checksum says nothing about what a file of a foreign run folder holds.
+    A right checksum says nothing about what a file of an untrusted run folder holds.
     """
     limit = SizeLimit(TRUSTED_LIMIT)
     tables = []

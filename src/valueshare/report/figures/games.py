@@ -129,9 +129,8 @@ def _grid(
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
         handles = [Line2D([], [], color=v.style.colour, linestyle=v.style.line, label=v.style.label) for v in variants]
         line = small / 40 / height  # of text
-        above, notes = (0.5, 1 + line), "\n".join(filter(None, sentences))
         figure.legend(
-            handles=handles, loc="lower center", bbox_to_anchor=above, ncols=names_per_row, fontsize=small + 1
+            handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1 + line), ncols=names_per_row, fontsize=small + 1
         )
         figure.text(0.5, -1.5 * line, "timesteps", ha="center", va="top", fontsize=small + 1.5)
         notes = "\n".join(filter(None, sentences))

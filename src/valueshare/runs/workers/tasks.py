@@ -18,7 +18,7 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import CheckpointPaths, read_progress
-from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, TooLarge, Unreadable, read_parquet
 from valueshare.runs.launchers import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, from_config, to_config
@@ -123,8 +123,8 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: 
     limit = SizeLimit(TRUSTED_LIMIT)
     try:
         new = [read_parquet(files.records(phase), limit) for phase in range(before.phases, now.phases)]
-    except (OSError, pl.exceptions.PolarsError, Unreadable):
-        return before  # not visible from here yet
+    except (OSError, pl.exceptions.PolarsError, Unreadable, TooLarge):
+        return before  # not visible from here yet, or too little memory is free: the next call tries again
     for phase, records in enumerate(new, before.phases):
         hooks.on_phase(spec.name, spec.settings.phase_end(phase), records)
     if now.step != spec.settings.phase_end(max(0, now.phases - 1)):
