@@ -140,3 +140,16 @@ def test_a_page_on_which_polars_panics_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(pl, "read_parquet", panic)
     with pytest.raises(Unreadable, match=r"a.parquet cannot be read: Polars fails on a page of it"):
         read_parquet(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "a*", "a?", "~"])
+def test_names_are_literal(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Polars would read a1/ for a[1]/, and the home folder for ~.
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate((folder, "a1")):
+        Path(name).mkdir()
+        table = pl.DataFrame({"score": [number]})
+        table.write_parquet(tmp_path / name / "t.parquet")
+        (tmp_path / name / "t.csv").write_text(f"score\n{number}\n")
+    assert read_parquet(Path(folder) / "t.parquet")["score"].to_list() == [0]
+    assert read_csv(Path(folder) / "t.csv", ",")["score"].to_list() == [0]

@@ -77,7 +77,7 @@ def read_parquet(file: Path, limit: SizeLimit | None = None, *, columns: Sequenc
     _check_columns(file, size.columns)
     limit.take(file, size.decoded_bytes, size.rows)
     try:
-        return pl.read_parquet(file, columns=None if columns is None else list(columns))
+        return pl.read_parquet(_literal(file), glob=False, columns=None if columns is None else list(columns))
     except pl.exceptions.PanicException as error:  # of damaged pages; Polars has printed its own report of it
         raise Unreadable(f"{file} cannot be read: Polars fails on a page of it") from error
 
@@ -91,7 +91,12 @@ def read_csv(file: Path, separator: str, limit: SizeLimit | None = None) -> pl.D
             raise InvalidInput(f"{file} is compressed: unpack it first")
         _check_columns(file, 1 + head.count(separator.encode()))
         limit.take(file, TEXT_GROWTH * opened.seek(0, 2))
-    return pl.read_csv(file, separator=separator, infer_schema_length=None)
+    return pl.read_csv(_literal(file), glob=False, separator=separator, infer_schema_length=None)
+
+
+def _literal(file: Path) -> Path:
+    """The path as Polars takes it literally: it expands a ~ at the start, and `glob` expands * and [ ] in it."""
+    return file.absolute()
 
 
 def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None) -> list[np.ndarray[Any, Any]]:

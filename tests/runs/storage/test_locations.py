@@ -37,6 +37,14 @@ def test_where_a_run_can_be() -> None:
         assert "hunter2" not in str(said.value)
 
 
+def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A shell leaves --out=~/runs as it is, and so does Python.
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert resolve_location("~/runs/a") == Path("/home/somebody/runs/a")
+    assert resolve_location(Path("~/runs")) == Path("/home/somebody/runs")
+    assert resolve_location("~runs") == Path("~runs")  # the name of a folder
+
+
 def test_a_name_that_is_not_utf8_is_refused() -> None:
     """Polars cannot write there."""
     name = os.fsdecode(b"run\xff")

@@ -61,7 +61,7 @@ Location = Path | Url
 
 
 def resolve_location(folder: str | Path | Url) -> Location:
-    """The folder or URL that a text names; file:///a/b is the folder /a/b.
+    """The folder or URL that a text names; file:///a/b is the folder /a/b, and ~ at the start the home folder.
 
     A `Path` made of s3://bucket has lost a slash, s3:/bucket, and is understood.
     """
@@ -78,7 +78,7 @@ def resolve_location(folder: str | Path | Url) -> Location:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one URL, not a chain of them")
     match = _SCHEME.match(text)
     if match is None:
-        return Path(folder)
+        return Path(folder).expanduser() if text == "~" or text.startswith("~/") else Path(folder)
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
