@@ -46,7 +46,7 @@ def device_view(memory: NDArray[np.uint8]) -> Tensor:
     """
     tensor: Tensor = torch.as_tensor(_Bytes(memory), device="cuda")
     if tensor.data_ptr() != memory.ctypes.data:
-        raise RuntimeError("PyTorch copied memory that it was to view")
+        raise RuntimeError("PyTorch copied the memory instead of addressing it")
     return tensor
 
 
