@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, QuadMesh
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from valueshare.errors import InvalidInput
@@ -30,6 +31,12 @@ def full(xs: int, ys: int) -> pl.DataFrame:
 
 def drawn(table: pl.DataFrame) -> Axes:
     return settings_maps([a_map(table)]).axes[0]
+
+
+def luminance(colour: Any) -> float:
+    """Relative luminance, as WCAG defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def numbers(axes: Axes) -> dict[tuple[float, float], str]:
@@ -73,6 +80,18 @@ def test_numbers_have_room_and_the_longer_setting_goes_along_x(xs: int, ys: int)
 def test_numbers_without_room_are_left_out() -> None:
     wide = full(17, 2).with_columns(mean=pl.col("mean") * 1e9)
     assert not numbers(drawn(wide))
+
+
+def test_numbers_can_be_read_on_every_colour() -> None:
+    """WCAG 2.1 requires a contrast of 4.5. The scores are all colours of the map, in steps of 1/119."""
+    axes = drawn(cells([(float(i), float(j), 12.0 * i + j, 0, False) for i in range(10) for j in range(12)]))
+    (mesh,) = (one for one in axes.collections if isinstance(one, QuadMesh))
+    assert len(axes.texts) == 120
+    for text in axes.texts:
+        light, dark = sorted(
+            (luminance(colour) for colour in (text.get_color(), mesh.to_rgba(float(text.get_text())))), reverse=True
+        )
+        assert (light + 0.05) / (dark + 0.05) > 4.5, text.get_text()
 
 
 def test_missing_and_diverged_cells_are_told_apart() -> None:

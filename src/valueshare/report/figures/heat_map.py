@@ -138,10 +138,16 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
         return
     colours = mpl.colormaps[COLOURS]
     for (i, j), text in texts.items():
-        red, green, blue, _ = colours(scale(means[i, j]))
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        written = _text_colour(*colours(scale(means[i, j]))[:3])
         weight = "bold" if (i, j) in best else "normal"
-        axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, weight=weight)
+        axes.text(j, i, text, ha="center", va="center", fontsize=size, color=written, weight=weight)
+
+
+def _text_colour(*cell: float) -> str:
+    """Black or white, whichever has the higher contrast with a colour (WCAG 2.1): 4.58 at least."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in cell)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
 def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
