@@ -158,7 +158,8 @@ def live_banner(live: Live) -> str:
     bar = "" if live.done is None else f'<progress max="1" value="{live.done:.4f}"></progress>'
     return (
         f'<div class="live" id="live" data-version="{html.escape(live.version)}">'
-        f'<span class="state" role="status">{html.escape(live.message)}</span>{bar}</div>'
+        f'<span class="state" role="status">{html.escape(live.message)}</span>{bar}'
+        '<span class="notice" role="status"></span></div>'
     )
 
 
