@@ -13,10 +13,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import GREY, INK, RED, rc_style
+from valueshare.report.figures.style import GREY, INK, RED, contrast, rc_style
 from valueshare.text import plain_numbers
 
 ROW, NARROW, WIDE = 0.3, 0.34, 0.62  # inches: the height of a cell, and its widths
@@ -138,16 +139,14 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
         return
     colours = mpl.colormaps[COLOURS]
     for (i, j), text in texts.items():
-        written = _text_colour(*colours(scale(means[i, j]))[:3])
+        written = _text_colour(colours(scale(means[i, j])))
         weight = "bold" if (i, j) in best else "normal"
         axes.text(j, i, text, ha="center", va="center", fontsize=size, color=written, weight=weight)
 
 
-def _text_colour(*cell: float) -> str:
-    """Black or white, whichever has the higher contrast with a colour (WCAG 2.1): 4.58 at least."""
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in cell)
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
+def _text_colour(cell: ColorType) -> str:
+    """Black or white, whichever has the higher contrast with a colour: 4.58 at least."""
+    return max("white", "black", key=lambda text: contrast(text, cell))
 
 
 def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:

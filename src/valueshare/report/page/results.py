@@ -28,7 +28,8 @@ SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "pa
 # Of a page that is served: in its header, and in the page itself.
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
 SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
-WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, of figures in full width
+WIDE, A_PAGE = 1.9, 450.0  # width by height, and width in points, of figures in full width
+HALF_PAGE = 330.0  # points: narrower ones would be enlarged there
 PANEL = ("Learning curves", elements.asset("panel.html"))  # the interactive curves: heading and content
 
 
@@ -165,5 +166,5 @@ def live_banner(live: Live) -> str:
 
 def _figure(picture: Picture) -> str:
     width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
-    css_class = "wide" if width >= WIDE * height or width >= A_PAGE else ""
+    css_class = "wide" if width >= (HALF_PAGE if width >= WIDE * height else A_PAGE) else ""
     return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", css_class)
