@@ -146,7 +146,8 @@ def contrast(one: ColorType, other: ColorType) -> float:
 def text_colour(colour: str) -> str:
     """The colour of a line, as dark as text on white must be."""
     while contrast(colour, "white") < TEXT_CONTRAST:
-        colour = to_hex([0.95 * channel for channel in to_rgb(colour)])
+        red, green, blue = to_rgb(colour)
+        colour = to_hex((0.95 * red, 0.95 * green, 0.95 * blue))
     return colour
 
 
