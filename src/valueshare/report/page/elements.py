@@ -144,7 +144,7 @@ def table(
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
-    return table(("setting", "value"), settings.items())
+    return table(("setting", "value"), settings.items(), css_class="settings")
 
 
 def embedded(name: str, value: Any) -> str:
@@ -160,7 +160,7 @@ def value_text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return re.sub("^-", "−", f"{value:.4g}")
     if isinstance(value, list | tuple):
         texts = [value_text(item) for item in value]
         return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])
