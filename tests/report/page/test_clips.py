@@ -23,7 +23,7 @@ class Renderer:
     """Stands in for the process: ready at once, unless it is `busy`, or refused for a reason."""
 
     requests: list[dict[str, Any]]
-    busy, reason = False, ""
+    busy, reason, step = False, "", 10
 
     def __init__(self, module: str, text: str) -> None:
         assert module == "valueshare.video.clip"
@@ -31,6 +31,7 @@ class Renderer:
         if not self.reason:
             frames = [np.full((32, 48, 3), shade, np.uint8) for shade in (0, 90, 180, 255)]
             write_video(Path(self.requests[-1]["video"]), frames, 4.0)
+            Path(self.requests[-1]["video"]).with_suffix(".step").write_text(str(self.step))
 
     def has_ended(self) -> bool:
         return not self.busy
@@ -89,7 +90,7 @@ def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
     follower.refresh()
     follower.show_clip()
     assert len(renderer.requests) == 1  # one at a time
-    renderer.busy = False
+    renderer.busy, renderer.step = False, 20
     follower.show_clip()
     clip = follower.view.clip
     assert clip is not None
@@ -101,6 +102,17 @@ def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
     assert (follower.view.clip.number, follower.view.clip.note, len(renderer.requests)) == (2, "", 2)
     assert follower.view.clip.text.endswith("score 60.0 at step 20")
     assert not [path for path in run.rglob("*") if path.suffix == ".mp4"]
+
+
+@pytest.mark.usefixtures("all_records")
+def test_a_clip_of_later_weights_says_so(follower: PageUpdater, renderer: type[Renderer]) -> None:
+    """Training goes on while the clip waits for the processor: its checkpoint is newer than the evaluation."""
+    renderer.step = 30
+    follower.refresh()
+    for _ in range(2):
+        follower.show_clip()
+    assert follower.view.clip is not None
+    assert follower.view.clip.text.endswith("score 30.0 at step 10; it plays as of step 30")
 
 
 @pytest.mark.usefixtures("all_records")

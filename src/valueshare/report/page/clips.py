@@ -147,13 +147,21 @@ class Clips:
         with suppress(OSError):
             content = self._file.read_bytes()
             self._file.unlink()
-            self._shown = Clip(self._last.text, 1 if self._shown is None else self._shown.number + 1, content)
+            number = 1 if self._shown is None else self._shown.number + 1
+            self._shown = Clip(self._last.text + self._later_weights(self._last), number, content)
             self._failure = ""
             return
         if self._shown is None or not self._shown.number:
             self._shown = Clip(self._replace_paths(f"No clip: {reason}"))
         else:  # the clip before it stays
             self._failure = self._replace_paths(f"No clip of step {self._last.step:,}: {reason.rstrip('.')}.")
+
+    def _later_weights(self, best: Best) -> str:
+        """Of which step the weights are, if the agent was trained on before it was rendered."""
+        with suppress(OSError, ValueError):
+            step = int(self._file.with_suffix(".step").read_text())
+            return f"; it plays as of step {step:,}" if step != best.step else ""
+        return ""
 
     def _why_not(self, best: Best) -> str:
         """Why there can be no clip; empty if there can."""
