@@ -50,7 +50,7 @@ def test_iqm_curves_with_bands_names_and_the_line_of_sample_efficiency() -> None
     assert (min(at), max(at)) == pytest.approx((0.8, 1.1))
     assert [text.get_text() for text in axes.texts] == ["20"]
     legend = axes.figure.legends[0].get_texts()
-    assert min(contrast(text.get_color(), "white") for text in legend) >= 4.5
+    assert min(contrast(text.get_color(), "white") for text in (*legend, *axes.texts)) >= 4.5
     names = [text.get_text() for text in legend]
     assert names == ["IB-DQN(n)", "IB-DQN(1)", "DQN", "IB-IQN(n)"]  # as the lines end, from above
 

@@ -117,5 +117,5 @@ def _mark(axes: Axes, lines: Sequence[Line]) -> None:
         xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
         offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
-        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": text_colour(colour)}
         axes.annotate(format_steps(step), (step, bottom), offset, ha=side, **style)
