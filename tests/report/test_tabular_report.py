@@ -52,6 +52,7 @@ def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixtu
     assert line.endswith("), with k = 1")
     assert [line for line in again.splitlines()[1:] if line not in said] == []  # the same, from its files
     first = (study / "report" / "figures" / "increase.svg").read_bytes()
+    assert '<figure id="figure-increase" class="wide">' in (study / "report" / "report.html").read_text()
     shutil.rmtree(study / "report")
     report((study,), figures=("increase",))
     assert "Left: the step size of each k" not in capsys.readouterr().out

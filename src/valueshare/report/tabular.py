@@ -211,7 +211,11 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         }
     about = {name: origin[name] for name in MADE_WITH if name in origin}
     shown, norms = (
-        [elements.figure(picture.svg, picture.caption) for picture in pictures if (picture.name == NORMS) == is_norms]
+        [
+            elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", "wide")
+            for picture in pictures
+            if (picture.name == NORMS) == is_norms
+        ]
         for is_norms in (False, True)
     )
     sections = (

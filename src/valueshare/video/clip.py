@@ -18,7 +18,7 @@ SEED = 0
 
 
 def render(text: str) -> None:
-    """Write a clip as .mp4, from {"folder": ..., "agent": ..., "video": ...}."""
+    """Write a clip as .mp4, from {"folder": ..., "agent": ..., "video": ...}, and the step of its weights as .step."""
     os.nice(19)  # training on this machine comes first
     import numpy as np
     from PIL import Image
@@ -35,6 +35,8 @@ def render(text: str) -> None:
 
     request = json.loads(text)
     policy = read_policy(Path(request["folder"]), request["agent"], before_import=refuse_imports)
+    video = Path(request["video"])
+    video.with_suffix(".step").write_text(str(policy.steps))
     settings, env = policy.population.settings, policy.population.env
     rendered = make_rendered_env(env, settings.atari_protocol)
 
@@ -56,7 +58,7 @@ def render(text: str) -> None:
         return smaller
 
     try:
-        write_video(Path(request["video"]), frames(), rendered.rate)
+        write_video(video, frames(), rendered.rate)
     finally:
         rendered.close()
 

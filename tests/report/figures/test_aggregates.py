@@ -6,6 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from valueshare.report.figures import aggregates
+from valueshare.report.figures.style import contrast
 from valueshare.report.figures.variants import find_variants
 
 
@@ -48,7 +49,9 @@ def test_iqm_curves_with_bands_names_and_the_line_of_sample_efficiency() -> None
     at = [y for x, y in corners if x == 20]
     assert (min(at), max(at)) == pytest.approx((0.8, 1.1))
     assert [text.get_text() for text in axes.texts] == ["20"]
-    names = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    legend = axes.figure.legends[0].get_texts()
+    assert min(contrast(text.get_color(), "white") for text in (*legend, *axes.texts)) >= 4.5
+    names = [text.get_text() for text in legend]
     assert names == ["IB-DQN(n)", "IB-DQN(1)", "DQN", "IB-IQN(n)"]  # as the lines end, from above
 
 

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.quiver import Quiver
 
 from valueshare.report.figures.geometry import geometry
+from valueshare.report.figures.style import contrast
 
 
 def test_the_geometry_is_the_papers_worked_example() -> None:
@@ -22,6 +23,7 @@ def test_the_geometry_is_the_papers_worked_example() -> None:
         "q": ([0, 0], [7, 5]),
         "z, added": ([4, 4], [3, 1]),
     }
+    assert min(contrast(text.get_color(), "white") for text in axes.texts) >= 4.5
     words = {text.get_text().replace("\n", " ") for text in axes.texts}
     assert {"z = (3, 1)", "q = (7, 5)", "mean of z (2, 2)", "mean of q (6, 6)"} < words
     assert "baseline, k = 2 (4, 4)" in words

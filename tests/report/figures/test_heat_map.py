@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.heat_map import HATCH, SettingsMap, colour_range, settings_maps
-from valueshare.report.figures.style import rendered
+from valueshare.report.figures.style import contrast, rendered
 
 
 def cells(rows: list[tuple[float, float, float | None, int, bool]], first: str = "k") -> pl.DataFrame:
@@ -73,6 +73,16 @@ def test_numbers_have_room_and_the_longer_setting_goes_along_x(xs: int, ys: int)
 def test_numbers_without_room_are_left_out() -> None:
     wide = full(17, 2).with_columns(mean=pl.col("mean") * 1e9)
     assert not numbers(drawn(wide))
+
+
+def test_numbers_can_be_read_on_every_colour() -> None:
+    """WCAG 2.1 requires a contrast of 4.5. The scores are all colours of the map, in steps of 1/119."""
+    axes = drawn(cells([(float(i), float(j), 12.0 * i + j, 0, False) for i in range(10) for j in range(12)]))
+    (mesh,) = (one for one in axes.collections if isinstance(one, QuadMesh))
+    assert len(axes.texts) == 120
+    for text in axes.texts:
+        (cell,) = mesh.to_rgba(np.array([float(text.get_text())]))
+        assert contrast(text.get_color(), cell) > 4.5, text.get_text()
 
 
 def test_missing_and_diverged_cells_are_told_apart() -> None:

@@ -54,15 +54,17 @@ def test_every_algorithm_of_the_package_has_a_look_and_all_of_the_paper_differ()
     assert series_style("ib-dqn", 18.0).label == "IB-DQN(18)"  # n is not known
 
 
-def brightness(colour: str) -> float:
-    """Relative luminance, as WCAG defines it."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def test_contrast_is_that_of_wcag() -> None:
+    """#777777: (119 / 255 + 0.055) / 1.055 to the power of 2.4 is 0.1845, and 1.05 / 0.2345 is 4.478."""
+    assert style.contrast("black", "white") == pytest.approx(21)
+    assert style.contrast("#777777", "white") == style.contrast("white", "#777777") == pytest.approx(4.478, abs=1e-3)
+    assert style.text_colour("#595959") == "#595959"
+    assert 4.5 <= style.contrast(style.text_colour(style.SKY), "white") < 5.1
 
 
 def test_lines_stand_out_from_white_paper() -> None:
     for algorithm, k, _ in PAPER:
-        assert 1.05 / (brightness(series_style(algorithm, k, 18).colour) + 0.05) > 2.0
+        assert style.contrast(series_style(algorithm, k, 18).colour, "white") > 2.0
 
 
 def as_deuteranope(colour: str) -> np.ndarray:

@@ -3,16 +3,20 @@
 import base64
 import time
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 from synthetic import synthetic_results, write_synthetic_run
 
-from valueshare.analysis.importers.results import read_results
-from valueshare.report.figures.style import as_svg
+from valueshare.algorithm_info import ALGORITHM_INFO
+from valueshare.analysis.importers.results import Results, read_results
+from valueshare.report.figures.style import GREY, INK, as_svg, contrast, series_style, text_colour
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.results import results_page
@@ -150,6 +154,43 @@ def test_a_map_keeps_its_colours_where_other_figures_are_inverted(small: Path, v
         is_dark = scheme == "dark" or switched
         assert ("invert(1)" in filters["dot"]) == is_dark
         assert filters["settings-map"] == "none"
+
+
+def test_lines_and_text_of_figures_are_visible_in_dark_colours(tmp_path: Path, visit: Visiting) -> None:
+    """WCAG 2.1 requires a contrast of 4.5 of text, and of 3 of lines. A square of 10 pixels in every colour."""
+    lines = {series_style(name, k, 18).colour for name in ALGORITHM_INFO for k in (0, 1, 4, 18)}
+    text = {text_colour(colour) for colour in (*lines, GREY, INK)}
+    colours = sorted(lines) + sorted(text)
+    squares = "".join(f"<rect x='{10 * i}' width='10' height='10' fill='{c}'/>" for i, c in enumerate(colours))
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {10 * len(colours)} 10'>{squares}</svg>"
+    file = tmp_path / "page.html"
+    file.write_text(elements.page("t", "l", [elements.figure(svg.encode(), "a")]))
+    page = visit(color_scheme="dark").open(file).page
+    page.add_style_tag(content=f"img {{ width: {10 * len(colours)}px !important; max-width: none !important; }}")
+    with Image.open(BytesIO(page.locator("img").screenshot())) as image:
+        drawn = [np.array(image.convert("RGB").getpixel((10 * i + 5, 5))) / 255 for i in range(len(colours))]
+    paper = np.array([13, 17, 23]) / 255
+    for number, (colour, seen) in enumerate(zip(colours, drawn, strict=True)):
+        assert contrast(tuple(seen), tuple(paper)) > (3 if number < len(lines) else 4.5), colour
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_wide_figures_can_be_read_on_a_phone_and_small_ones_are_not_enlarged(
+    tmp_path: Path, visit: Visiting, width: int
+) -> None:
+    """Widths in points: 520 is a page; 309 is not, although it is twice as wide as high."""
+    sizes = {"wide": (520, 200), "map": (309, 150), "square": (250, 220)}
+    pictures = [
+        Picture(name, f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}"/>'.encode(), "A figure.")
+        for name, (w, h) in sizes.items()
+    ]
+    file = tmp_path / "report.html"
+    rows = [{"env": "A", "algorithm": "dqn", "k": 0.0, "seed": 0, "step": step, "score": 1.0} for step in (0, 1)]
+    file.write_text(results_page(Results(pl.DataFrame(rows), (), ()), pictures, resamples=50))
+    page = visit(viewport={"width": width, "height": 800}).open(file).page
+    scales = {name: page.locator(f"#figure-{name} img").bounding_box()["width"] / w for name, (w, _) in sizes.items()}
+    assert all(1 < scale < 2.2 for scale in scales.values()), scales  # pixels per point
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_light_and_dark_follow_the_system_and_the_switch(small: Path, visit: Visiting) -> None:

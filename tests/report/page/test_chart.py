@@ -124,6 +124,25 @@ def test_log_axes_are_logarithmic(small: Path, visit: Visiting) -> None:
     assert seen.said == []
 
 
+@pytest.mark.parametrize("last", [40, 4_000])
+def test_log_axes_from_0_have_no_marks_outside(tmp_path: Path, visit: Visiting, last: int) -> None:
+    """Steps 0 to `last` are linear up to 1 or 100, and logarithmic beyond."""
+    rows = [{"env": "A", "algorithm": "dqn", "k": 0.0, "seed": 0, "step": t * last // 10} for t in range(11)]
+    file = tmp_path / "report.html"
+    file.write_text(results_page(Results(pl.DataFrame(rows).with_columns(score=pl.col("step")), (), ()), resamples=50))
+    seen = visit().open(file)
+    for name in ("log", "logx"):
+        seen.page.locator(f"#panel-{name}").check()
+    for number, expected in enumerate((["0", "1", "10"] if last == 40 else ["0", "100", "1k"], None)):
+        axis = f"u.axes[{number}]"
+        shown = seen.chart(f"{axis}._splits.filter((_, i) => {axis}._values[i] !== '')")
+        low, high = seen.chart(f"[u.scales[{axis}.scale].min, u.scales[{axis}.scale].max]")
+        assert low <= min(shown) < max(shown) <= high
+        texts = [text for text in seen.chart(f"{axis}._values") if text]
+        assert expected is None or set(expected) <= set(texts)
+    assert seen.said == []
+
+
 def test_curves_that_differ_in_their_dashes_do_so_on_the_page(tmp_path: Path, visit: Visiting) -> None:
     """As in the figures: dashes in widths of the line, which is 2 pixels wide."""
     scores = {("Here", "ib-dqn", float(k), 0): [k, k + 1.0] for k in (0, 1, 2, 3, 4, 5, 6, 7)}

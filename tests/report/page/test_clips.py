@@ -23,7 +23,7 @@ class Renderer:
     """Stands in for the process: ready at once, unless it is `busy`, or refused for a reason."""
 
     requests: list[dict[str, Any]]
-    busy, reason = False, ""
+    busy, reason, step = False, "", 10
 
     def __init__(self, module: str, text: str) -> None:
         assert module == "valueshare.video.clip"
@@ -31,6 +31,7 @@ class Renderer:
         if not self.reason:
             frames = [np.full((32, 48, 3), shade, np.uint8) for shade in (0, 90, 180, 255)]
             write_video(Path(self.requests[-1]["video"]), frames, 4.0)
+            Path(self.requests[-1]["video"]).with_suffix(".step").write_text(str(self.step))
 
     def has_ended(self) -> bool:
         return not self.busy
@@ -80,24 +81,62 @@ def test_the_best_agent_of_the_headline_is_rendered_after_each_evaluation(
     follower.refresh()
     follower.show_clip()
     assert [(one["folder"], one["agent"]) for one in renderer.requests] == [(str(run), 3)]
-    assert follower.view.clip is None  # it is being rendered
+    clip = follower.view.clip
+    assert clip is not None
+    first = "IB-DQN(4) on Here, agent 3: score 30.0 at step 10"
+    assert (clip.number, clip.text, clip.note) == (0, f"The first clip is being rendered: {first}", "")
     renderer.busy = True
     end_phase(run, 1)
     follower.refresh()
     follower.show_clip()
     assert len(renderer.requests) == 1  # one at a time
-    renderer.busy = False
+    renderer.busy, renderer.step = False, 20
     follower.show_clip()
     clip = follower.view.clip
     assert clip is not None
-    assert (clip.number, clip.text) == (1, "IB-DQN(4) on Here, agent 3: score 30.0 at step 10")
+    assert (clip.number, clip.text, clip.note) == (1, first, "The clip of step 20 is being rendered.")
     assert len(renderer.requests) == 2
     for _ in range(3):
         follower.show_clip()
     assert follower.view.clip is not None
-    assert (follower.view.clip.number, len(renderer.requests)) == (2, 2)
+    assert (follower.view.clip.number, follower.view.clip.note, len(renderer.requests)) == (2, "", 2)
     assert follower.view.clip.text.endswith("score 60.0 at step 20")
     assert not [path for path in run.rglob("*") if path.suffix == ".mp4"]
+
+
+@pytest.mark.usefixtures("all_records")
+def test_a_clip_of_later_weights_says_so(follower: PageUpdater, renderer: type[Renderer]) -> None:
+    """Training goes on while the clip waits for the processor: its checkpoint is newer than the evaluation."""
+    renderer.step = 30
+    follower.refresh()
+    for _ in range(2):
+        follower.show_clip()
+    assert follower.view.clip is not None
+    assert follower.view.clip.text.endswith("score 30.0 at step 10; it plays as of step 30")
+
+
+@pytest.mark.usefixtures("all_records")
+def test_the_page_says_that_clips_were_skipped_or_not_rendered(
+    run: Path, follower: PageUpdater, renderer: type[Renderer]
+) -> None:
+    """While the clip of step 10 is rendered, those of steps 20 and 30 are wanted: 20 has none, and that of 30 fails."""
+
+    def clip() -> tuple[str, str]:
+        follower.refresh()
+        follower.show_clip()
+        assert follower.view.clip is not None
+        return follower.view.clip.text.rpartition(" ")[2], follower.view.clip.note
+
+    clip()
+    renderer.busy = True
+    for phase in (1, 2):
+        end_phase(run, phase)
+        clip()
+    renderer.busy, renderer.reason = False, "no screen"
+    skipped = "Some evaluations have no clip: rendering one takes longer than training until the next."
+    assert clip() == ("10", f"The clip of step 30 is being rendered. {skipped}")
+    assert len(renderer.requests) == 2
+    assert clip() == ("10", f"No clip of step 30: no screen. {skipped}")
 
 
 @pytest.mark.usefixtures("all_records")
@@ -219,6 +258,15 @@ def test_the_page_shows_the_newest_clip(
         video.evaluate("(v) => new Promise((done) => { v.ontimeupdate = () => v.paused || done(); })")  # it plays
         assert video.evaluate("(v) => [v.videoWidth, v.videoHeight, v.loop, v.muted]") == [48, 32, True, True]
         assert page.inner_text("#clip").strip() == "IB-DQN(4) on Here, agent 3: score 30.0 at step 10"
+        # A note comes and goes without another request for the clip, which plays on.
+        clip, playing = follower.view.clip, video.element_handle()
+        assert clip is not None
+        follower.view = follower.view._replace(clip=clip._replace(note="The next one."))
+        page.locator("#clip", has_text="The next one.").wait_for()
+        follower.view = follower.view._replace(clip=clip)
+        page.locator("#clip small", has_not_text="The").wait_for(state="attached")
+        assert playing.evaluate("(v) => v.isConnected && !v.paused")
+        assert len([url for url in seen.asked if url.endswith("/clip-1.mp4")]) == 1
         plot, box = page.locator("#panel-plot").bounding_box(), video.bounding_box()
         assert box["x"] >= plot["x"] + plot["width"] if width == 1280 else box["y"] >= plot["y"] + plot["height"]
         assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -23,7 +25,7 @@ from valueshare.files import file_digest
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import draw_figures
 from valueshare.report.findings import compare_all
-from valueshare.report.page.live import PageUpdater, View, fingerprint, live_page, progress
+from valueshare.report.page.live import PageUpdater, View, fingerprint, live_page, progress, share_done
 from valueshare.report.page.results import Live
 from valueshare.report.page.server import response, server
 from valueshare.schema import body_checksum
@@ -126,10 +128,11 @@ def test_a_page_is_built_once_a_phase(run: Path) -> None:
 def test_progress_counts_agents_that_have_not_begun(tmp_path: Path) -> None:
     first, second = make_run(tmp_path / "a", "A", 3), make_run(tmp_path / "b", "B", 1)
     # 4 x 30 and 4 x 10 of 8 x 30 agent-steps.
-    assert progress(read_results([first, second])) == pytest.approx(160 / 240)
+    assert progress(read_results([first, second])) == {first: (120, 120), second: (40, 120)}
+    assert share_done(progress(read_results([first, second]))) == pytest.approx(160 / 240)
     records = pl.read_parquet(second / "records" / "p-0.parquet")
     records.filter(pl.col("agent") < 2).write_parquet(second / "records" / "p-0.parquet")
-    assert progress(read_results([first, second])) == pytest.approx(140 / 240)
+    assert share_done(progress(read_results([first, second]))) == pytest.approx(140 / 240)
 
 
 def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
@@ -140,6 +143,53 @@ def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
     end_phase(run, 0)
     follower.refresh()
     assert b"Waiting" not in follower.view.content
+
+
+def set_age(run: Path, seconds: float) -> None:
+    """Make all files of a run older."""
+    for file in run.rglob("*.*"):
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+@pytest.mark.parametrize("phases", [0, 1])
+def test_a_run_that_writes_nothing_may_have_been_stopped(tmp_path: Path, phases: int) -> None:
+    run = make_run(tmp_path / "run", phases=phases)
+    follower = PageUpdater([tmp_path], resamples=50)
+
+    def notice() -> str:
+        follower.show_notice()
+        return follower.view.notice
+
+    follower.refresh()
+    set_age(run, 100)
+    assert notice() == ""
+    set_age(run, 185)
+    resumed = f"No new file for 3 minutes. If training was stopped, this resumes it: valueshare resume {run}"
+    assert notice() == resumed
+    state = json.loads(response("/state.json", ["127.0.0.1:5"], 5, follower.view)[2])
+    assert state["notice"] == resumed
+    (run / "progress").mkdir()
+    (run / "progress" / "p.json").write_text("{}")  # as the training process does every second
+    assert notice() == ""
+    set_age(run, 185)
+    assert notice() == resumed
+    for phase in range(phases, 3):
+        end_phase(run, phase)
+    follower.refresh()
+    set_age(run, 185)
+    assert notice() == ""  # finished
+
+
+def test_a_page_of_other_results_has_no_progress(tmp_path: Path) -> None:
+    rows = [{"environment": "Here", "algorithm": "dqn", "seed": 0, "step": step, "score": 1.0} for step in (0, 10)]
+    pl.DataFrame(rows).write_csv(tmp_path / "x.csv")
+    os.utime(tmp_path / "x.csv", (0, 0))
+    follower = PageUpdater([tmp_path / "x.csv"], resamples=50)
+    follower.refresh()
+    follower.show_notice()
+    assert re.search(rb'role="status">This page was made at \d\d:\d\d:\d\d\.<', follower.view.content)
+    assert b"<progress" not in follower.view.content
+    assert follower.view.notice == ""
 
 
 def test_the_first_page_of_a_finished_run_says_nothing_of_waiting(tmp_path: Path) -> None:
@@ -336,6 +386,32 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
         follower.refresh()
         seen.page.wait_for_selector("#panel-plot canvas", state="attached")
     seen.page.locator("#live", has_text="No longer followed").wait_for()
+    assert "Start valueshare watch again" in seen.page.inner_text("#live")
+
+
+def test_the_page_shows_a_notice_and_goes_on_after_a_pause_of_the_server(
+    run: Path, served: Served, visit: Visiting
+) -> None:
+    follower, port = served
+    page = visit(viewport={"width": 390, "height": 800}).page
+    set_age(run, 185)
+    follower.show_notice()
+    page.goto(f"http://127.0.0.1:{port}/")
+    notice = page.locator("#live .notice")
+    assert not notice.is_visible()
+    notice.get_by_text("valueshare resume").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    before = page.inner_text("#live .state")
+    assert before.startswith("33% of all steps")
+    page.route("**/state.json", lambda route: route.abort())
+    page.locator("#live.ended", has_text="No longer followed").wait_for()
+    page.unroute("**/state.json")
+    page.locator("#live:not(.ended)", has_text=before).wait_for()
+    end_phase(run, 1)
+    follower.refresh()
+    follower.show_notice()
+    page.locator("#live", has_text="67%").wait_for()
+    assert not notice.is_visible()
 
 
 CLIPS = "valueshare-copies-*/.copy-*"  # in the folder for temporary files

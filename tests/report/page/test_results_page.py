@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from synthetic import RESAMPLES
 
-from valueshare.analysis.importers.results import read_results
+from valueshare.analysis.importers.results import Results, read_results
 from valueshare.report.page import elements
 from valueshare.report.page.results import SCRIPTS, results_page
 
@@ -112,3 +112,20 @@ def test_the_page_of_2040_agents_is_small() -> None:
     assert shown.split('id="findings"')[1].split("<tbody>")[1].index("IB-DQN(4)") < 200
     assert folded.split("</details>")[0].count("<circle") == 10
     assert "IB-DQN(0)" not in text
+
+
+def test_numbers_of_the_verdict_have_a_real_minus_and_names_a_hyphen() -> None:
+    """DQN scores -3 and -2, IB-DQN(4) -9 and -8: differences are -6, and of resampled seeds from -7 to -5."""
+    rows = [
+        {"env": "Lake-v1", "algorithm": "ib-dqn", "k": k, "seed": seed, "step": step, "score": seed + score}
+        for k, score in ((0.0, -3.0), (4.0, -9.0))
+        for seed in (0, 1)
+        for step in (0, 1)
+    ]
+    page = results_page(Results(pl.DataFrame(rows), (), ()), resamples=200)
+    verdict = page[page.index('id="verdict"') : page.index('id="curves"')]
+    text = re.sub("<[^>]*>", "", verdict)
+    assert "−8.5 against −2.5, a difference of −6.0 [−7.0, −5.0]" in text
+    assert "IB-DQN(4)" in text
+    assert "on Lake-v1" in text
+    assert not re.search(r"[\s\[]-\d", text)

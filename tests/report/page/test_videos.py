@@ -57,6 +57,7 @@ def test_the_page_plays_the_video_beside_its_curve(run: Path, tmp_path: Path, vi
     file.write_text(results_page(read_results(run), resamples=200, compare=["ib-iqn:18,iqn"]))
     seen = visit().open(file)
     page = seen.page
+    assert not page.get_by_text("No agent plays here yet").is_visible()
     size = (
         "(v) => new Promise((done) => { v.onloadedmetadata = v.onerror = () => done([v.videoWidth, v.videoHeight]);"
         "v.load(); })"
@@ -72,3 +73,19 @@ def test_the_page_plays_the_video_beside_its_curve(run: Path, tmp_path: Path, vi
     plot, video = page.locator("#panel-plot").bounding_box(), page.locator("#panel video").bounding_box()
     assert video["x"] >= plot["x"] + plot["width"]
     assert seen.said == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_without_videos_says_how_to_make_one(run: Path, tmp_path: Path, visit: Visiting, width: int) -> None:
+    results = read_results(run)
+    file = tmp_path / "report.html"
+    file.write_text(results_page(results, resamples=50))
+    page = visit(viewport={"width": width, "height": 900}).open(file).page
+    assert page.get_by_text("valueshare play RUN --agent 0 --video RUN/videos/agent-0.mp4").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.evaluate("() => { let one; while ((one = document.querySelector('.chip input:checked'))) one.click(); }")
+    empty = "getComputedStyle(document.getElementById('panel-plot'), '::after').content"
+    assert page.evaluate(empty) == '"No curve: tick an algorithm above"'
+    file.write_text(results_page(results._replace(sources=()), resamples=50))  # of another program: no agent can play
+    page.reload()
+    assert not page.get_by_text("No agent plays here yet").is_visible()

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.efficiency import EfficiencyPoint, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style
+from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, rc_style, text_colour
 from valueshare.report.figures.variants import Variant, baseline_variant, find_variants
 from valueshare.text import format_steps
 
@@ -41,14 +41,16 @@ def draw_iqm_curves(
         figure = Figure(figsize=(COLUMN + 0.5, 2.75), layout="constrained")
         axes = figure.subplots()
         lines = [(variant, variant.rows(curves).sort("step")) for variant in variants]
-        for variant, line in sorted(lines, key=lambda pair: -pair[1]["value"][-1]):  # names in the order of their ends
+        lines.sort(key=lambda pair: -pair[1]["value"][-1])  # names in the order of their ends
+        for variant, line in lines:
             band(axes, line, "step", variant.style.colour)
             draw_line(axes, line["step"], line["value"], variant.style, _with_games(variant, line, most), linewidth=1.3)
         lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
         axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
         _mark(axes, efficiency_lines(curves, variants))
-        figure.legend(loc="outside right center", fontsize=7, labelcolor="linecolor", handlelength=1.6)
+        names = [text_colour(variant.style.colour) for variant, _ in lines]
+        figure.legend(loc="outside right center", fontsize=7, labelcolor=names, handlelength=1.6)
         axes.xaxis.set_major_formatter(FuncFormatter(format_steps))
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set(xlabel="timesteps", ylabel=f"IQM of the {word} score", title=title)
@@ -115,5 +117,5 @@ def _mark(axes: Axes, lines: Sequence[Line]) -> None:
         xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
         offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
-        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": text_colour(colour)}
         axes.annotate(format_steps(step), (step, bottom), offset, ha=side, **style)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from valueshare.expansion import expand
-from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, rc_style
+from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, rc_style, text_colour
 
 Floats = NDArray[np.float64]
 K = 2.0
@@ -48,7 +48,7 @@ def geometry() -> Figure:
             (f"baseline, k = {K:g}\n{_point(baseline)}", baseline, (-6, 2), BLUE, above),
             (f"mean of q\n{_point(q_mean)}", q_mean, (-5, 3), GREEN, above),
         ):
-            axes.annotate(text, at, offset, color=colour, fontsize=8, **where)  # type: ignore[arg-type]
+            axes.annotate(text, at, offset, color=text_colour(colour), fontsize=8, **where)  # type: ignore[arg-type]
         low = min(0.0, residual.min()) - 0.02 * far
         axes.set_ylim(low, far)
         axes.annotate("all-ones\ndirection", (far, far), (5, -2), color=GREY, fontsize=7.5, **below)  # type: ignore[arg-type]

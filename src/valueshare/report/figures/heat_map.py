@@ -13,10 +13,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import GREY, INK, RED, rc_style
+from valueshare.report.figures.style import GREY, INK, RED, contrast, rc_style
 from valueshare.text import plain_numbers
 
 ROW, NARROW, WIDE = 0.3, 0.34, 0.62  # inches: the height of a cell, and its widths
@@ -138,10 +139,14 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
         return
     colours = mpl.colormaps[COLOURS]
     for (i, j), text in texts.items():
-        red, green, blue, _ = colours(scale(means[i, j]))
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        written = _text_colour(colours(scale(means[i, j])))
         weight = "bold" if (i, j) in best else "normal"
-        axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, weight=weight)
+        axes.text(j, i, text, ha="center", va="center", fontsize=size, color=written, weight=weight)
+
+
+def _text_colour(cell: ColorType) -> str:
+    """Black or white, whichever has the higher contrast with a colour: 4.58 at least."""
+    return max("white", "black", key=lambda text: contrast(text, cell))
 
 
 def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
+from matplotlib.typing import ColorType
 
 from valueshare.algorithm_info import ALGORITHM_INFO, K_IS_N, without_layer
 from valueshare.analysis.learner_names import LearnerName
@@ -42,6 +43,7 @@ PATTERNS: dict[str, list[float]] = {
 LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]  # as Matplotlib takes it
 # Usual ones, dots and dashes, dots, long ones, and long ones with two dots.
 DASHES: tuple[LineStyle, ...] = ("--", "-.", ":", (0, (7.0, 1.6)), (0, (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)))
+TEXT_CONTRAST = 4.5  # that WCAG 2.1 requires of text
 MIN_COLOUR_DISTANCE = 0.18  # in one of red, green and blue, of 1: colours of two lines that can be told apart
 
 
@@ -127,6 +129,26 @@ def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
         return at_n
     share = min(1.0, max(0.0, math.log2(k) / 15))  # the largest k of the paper is 2^15
     return to_hex(mpl.colormaps["viridis"](0.92 * share))
+
+
+def luminance(colour: ColorType) -> float:
+    """Relative luminance, as WCAG 2.1 defines it."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: ColorType, other: ColorType) -> float:
+    """The contrast of two colours, from 1 to 21 (WCAG 2.1)."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def text_colour(colour: str) -> str:
+    """The colour of a line, as dark as text on white must be."""
+    while contrast(colour, "white") < TEXT_CONTRAST:
+        red, green, blue = to_rgb(colour)
+        colour = to_hex((0.95 * red, 0.95 * green, 0.95 * blue))
+    return colour
 
 
 def rc_style() -> AbstractContextManager[None]:

@@ -28,12 +28,16 @@ GROUP = ["source", "env", *VARIANT]
 MAX_SECONDS = 300.0  # until a process that renders is ended
 
 
+SKIPPED = "Some evaluations have no clip: rendering one takes longer than training until the next."
+
+
 class Clip(NamedTuple):
     """A clip, or a line on why there is none."""
 
     text: str
     number: int = 0  # of the clip; 0: there is none
     content: bytes = b""
+    note: str = ""  # on the next clip, and on those that were skipped
 
 
 class Best(NamedTuple):
@@ -42,6 +46,7 @@ class Best(NamedTuple):
     folder: str
     agent: int  # its number there
     env: str
+    step: int  # of that evaluation
     text: str
 
 
@@ -50,7 +55,9 @@ class Clips:
 
     def __init__(self, replace_paths: Callable[[str], str] = lambda text: text) -> None:
         """`replace_paths` replaces a copy's folder by its URL."""
-        self.now: Clip | None = None
+        self._shown: Clip | None = None
+        self._failure = ""  # why the last clip could not be rendered, while an earlier one is shown
+        self._has_skipped = False
         self._replace_paths = replace_paths
         self._stack = ExitStack()
         self._file = self._stack.enter_context(temporary_folder()) / "clip.mp4"
@@ -59,6 +66,18 @@ class Clips:
         self._last: Best | None = None  # that was rendered, or is being
         self._child: Child | None = None
         self._due = 0.0
+
+    @property
+    def now(self) -> Clip | None:
+        """The newest clip, or why there is none; with a note on the next one, and whether any were skipped."""
+        rendering = None if self._child is None else self._last
+        if self._shown is None:
+            return None if rendering is None else Clip(f"The first clip is being rendered: {rendering.text}")
+        notes = [self._failure]
+        if rendering is not None and self._shown.number:
+            notes = [f"The clip of step {rendering.step:,} is being rendered."]
+        notes += [SKIPPED] if self._has_skipped else []
+        return self._shown._replace(note=" ".join(filter(None, notes)))
 
     def request(self, data: ReportData, variant: Variant) -> None:
         """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations.
@@ -92,10 +111,12 @@ class Clips:
         scored = f"score {format_number(best['score'])} at step {best['step']:,}"
         key = best["algorithm"], best["k"]
         label = next(v.style.label for v in data.variants if (v.algorithm, v.k) == key)
-        candidate = Best(best["source"], agent, env, f"{label} on {game(env)}, agent {agent}: {scored}")
+        text = f"{label} on {game(env)}, agent {agent}: {scored}"
+        candidate = Best(best["source"], agent, env, best["step"], text)
         if reason := self._why_not(candidate):
-            self.now = Clip(f"No clip: {reason}")
+            self._shown = Clip(f"No clip: {reason}")
         elif candidate != self._last:
+            self._has_skipped = self._has_skipped or self._wanted is not None
             self._wanted = candidate
 
     def poll(self) -> None:
@@ -126,10 +147,21 @@ class Clips:
         with suppress(OSError):
             content = self._file.read_bytes()
             self._file.unlink()
-            self.now = Clip(self._last.text, 1 if self.now is None else self.now.number + 1, content)
+            number = 1 if self._shown is None else self._shown.number + 1
+            self._shown = Clip(self._last.text + self._later_weights(self._last), number, content)
+            self._failure = ""
             return
-        if self.now is None or not self.now.number:  # else the clip before it stays
-            self.now = Clip(self._replace_paths(f"No clip: {reason}"))
+        if self._shown is None or not self._shown.number:
+            self._shown = Clip(self._replace_paths(f"No clip: {reason}"))
+        else:  # the clip before it stays
+            self._failure = self._replace_paths(f"No clip of step {self._last.step:,}: {reason.rstrip('.')}.")
+
+    def _later_weights(self, best: Best) -> str:
+        """Of which step the weights are, if the agent was trained on before it was rendered."""
+        with suppress(OSError, ValueError):
+            step = int(self._file.with_suffix(".step").read_text())
+            return f"; it plays as of step {step:,}" if step != best.step else ""
+        return ""
 
     def _why_not(self, best: Best) -> str:
         """Why there can be no clip; empty if there can."""

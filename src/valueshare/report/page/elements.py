@@ -106,16 +106,17 @@ def details(summary: str, *parts: str, name: str = "", rows: str = "") -> str:
 def figure(svg: bytes, caption: str, name: str = "", css_class: str = "") -> str:
     """An SVG inside the page, as an image: its names and styles cannot clash with another's.
 
-    As an image it can run nothing either, whatever text is in it.
+    As an image it can run nothing either, whatever text is in it. A narrow screen scrolls it if it is `wide`.
     """
     # The size is known before the image is there, so that nothing moves when it comes.
     size = svg_size(svg)
     room = "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
-    return (
-        f"<figure{_attributes({'id': name, 'class': css_class})}><img{_attributes({'alt': caption})} "
-        f'loading="lazy" decoding="async"{room} src="{data_uri(svg)}">'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
+    image = f'<img{_attributes({"alt": caption})} loading="lazy" decoding="async"{room} src="{data_uri(svg)}">'
+    if css_class == "wide":
+        region = {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": name.replace("-", " ")}
+        image = f"<div{_attributes(region)}>{image}</div>"
+    about = _attributes({"id": name, "class": css_class})
+    return f"<figure{about}>{image}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def table(
@@ -143,7 +144,7 @@ def table(
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
-    return table(("setting", "value"), settings.items())
+    return table(("setting", "value"), settings.items(), css_class="settings")
 
 
 def embedded(name: str, value: Any) -> str:
@@ -159,7 +160,7 @@ def value_text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return re.sub("^-", "−", f"{value:.4g}")
     if isinstance(value, list | tuple):
         texts = [value_text(item) for item in value]
         return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])

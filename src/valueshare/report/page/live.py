@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event
@@ -17,27 +18,30 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.population.run_config import read_agents
 from valueshare.printing import print_line
-from valueshare.records import PROGRESS, read_progress
+from valueshare.records import AGENTS, PROGRESS, RECORDS, read_progress
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, data_page, headline_variants, waiting_page
 from valueshare.schema import CONFIG
+from valueshare.text import pluralize, resume_command, shorten_list
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
 RESAMPLES = 2_000  # of intervals that the next phase replaces
 POLL_SECONDS = 1.0  # between two checks of the folders
 SHARE = 0.2  # of a core, at most, is spent on pages
+IDLE_SECONDS = 120.0  # without a new file, after which a run may have been stopped; compiling takes less
 
 
 class View(NamedTuple):
-    """A page and its version, and a clip to show in it."""
+    """A page and its version, with what changes in between: a clip to show in it, and a notice."""
 
     version: str
     content: bytes
     clip: Clip | None = None
+    notice: str = ""
 
 
 class PageUpdater:
@@ -61,6 +65,7 @@ class PageUpdater:
         self.resamples = resamples
         self.fetch, self.replace_paths, self.limit, self.clips = fetch, replace_paths, limit, clips
         self.shown_state = ""
+        self.unfinished: list[Path] = []  # runs that are, as of the page
         self.view = self._waiting("0", "Reading the records.")
 
     def follow(self, stop: Event) -> None:
@@ -73,6 +78,7 @@ class PageUpdater:
                 if began >= due:
                     self.refresh()
                 self.show_clip()
+                self.show_notice()
                 last_error = None
             except Exception as error:  # the page before it stays, and is tried again
                 if last_error != (last_error := str(error)):  # once, and not every second
@@ -96,16 +102,19 @@ class PageUpdater:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(current, self.replace_paths(str(error)), "Waiting for the first records")
+            self.unfinished = [file.parent for path in self.paths for file in sorted(path.rglob(AGENTS))]
         else:
             self._build(results, current)
         self.shown_state = current
         return True
 
     def _build(self, results: Results, version: str) -> None:
-        done, data = progress(results), report_data(results, self.resamples)
+        steps, data = progress(results), report_data(results, self.resamples)
+        done = share_done(steps)
         verdict = compare_all(data)
         text = live_page(data, verdict, Live(version, _message(done), done))
-        self.view = View(version, text.encode(), self.view.clip)
+        self.view = self.view._replace(version=version, content=text.encode())
+        self.unfinished = [path for path, (finished, planned) in steps.items() if finished < planned]
         if self.clips is not None:
             self.clips.request(data, [*headline_variants(data, verdict), *data.variants][0])
 
@@ -114,6 +123,10 @@ class PageUpdater:
         if self.clips is not None:
             self.clips.poll()
             self.view = self.view._replace(clip=self.clips.now)
+
+    def show_notice(self) -> None:
+        """Show which runs may have been stopped: records of a killed run look like those of one that trains."""
+        self.view = self.view._replace(notice=self.replace_paths(idle_notice(self.unfinished, time.time())))
 
     def _waiting(self, version: str, message: str, title: str = "Reading the records") -> View:
         """A page without results, which asks for the next one as the others do."""
@@ -177,9 +190,9 @@ def live_page(data: ReportData, verdict: Verdict, live: Live) -> str:
     return data_page(data, verdict, pictures, notes=notes, live=live)
 
 
-def progress(results: Results) -> float | None:
-    """The share of all agent-steps that is done; None where no settings say how many there are."""
-    done, planned = 0, 0
+def progress(results: Results) -> dict[Path, tuple[int, int]]:
+    """The agent-steps of each run that are done, and those that are planned, of runs whose settings say so."""
+    steps = {}
     for source in results.sources:
         if not source.settings:
             continue
@@ -187,15 +200,40 @@ def progress(results: Results) -> float | None:
             agents = read_agents(Path(source.path))
         except InvalidInput:
             continue
-        for env, count in agents["env"].value_counts().iter_rows():
-            planned += count * source.settings.get(env, {}).get("steps", 0)
-        last = results.table.filter(pl.col("source") == source.path)
-        done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
+        counts = agents["env"].value_counts().iter_rows()
+        planned = sum(count * source.settings.get(env, {}).get("steps", 0) for env, count in counts)
+        last = results.table.filter(pl.col("source") == source.path).group_by("agent").agg(pl.col("step").max())
+        steps[Path(source.path)] = int(last["step"].sum()), planned
+    return steps
+
+
+def share_done(steps: Mapping[Path, tuple[int, int]]) -> float | None:
+    """The share of all agent-steps that is done; None where no settings say how many there are."""
+    done, planned = (sum(column) for column in zip(*steps.values(), strict=True)) if steps else (0, 0)
     return min(1.0, done / planned) if planned else None
+
+
+def idle_notice(unfinished: Sequence[Path], now: float) -> str:
+    """What to do about runs that are not finished, and have no new file since IDLE_SECONDS; empty without such runs."""
+    idle = {run: now - newest for run in unfinished if (newest := _newest_time(run)) < now - IDLE_SECONDS}
+    if not idle:
+        return ""
+    minutes = pluralize(int(min(idle.values()) // 60), "minute")
+    commands = shorten_list([resume_command(run) for run in idle], most=3)
+    return f"No new file for {minutes}. If training was stopped, this resumes it: {commands}"
+
+
+def _newest_time(run: Path) -> float:
+    """When a run's newest file was written, which training does about once a second; 0 if the run is gone."""
+    times = [0.0]
+    for file in (run / CONFIG, *(run / PROGRESS).glob("*.json"), *(run / RECORDS).glob("*.parquet")):
+        with suppress(FileNotFoundError):
+            times.append(file.stat().st_mtime)
+    return max(times)
 
 
 def _message(done: float | None) -> str:
     if done == 1.0:
         return "Finished."
-    share = "" if done is None else f"{done:.0%} of all steps; "
-    return f"Running: {share}this page was made at {datetime.now():%H:%M:%S}."
+    made = f"his page was made at {datetime.now():%H:%M:%S}."
+    return f"T{made}" if done is None else f"{done:.0%} of all steps; t{made}"

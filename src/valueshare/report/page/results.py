@@ -28,7 +28,9 @@ SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "pa
 # Of a page that is served: in its header, and in the page itself.
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
 SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
-WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, of figures in full width
+WIDE, A_PAGE = 1.9, 450.0  # width by height, and width in points, of figures in full width
+HALF_PAGE = 330.0  # points: narrower ones would be enlarged there
+MINUS = re.compile(r"(?<!\w)-(?=\d)")  # of a number, and not of names and options
 PANEL = ("Learning curves", elements.asset("panel.html"))  # the interactive curves: heading and content
 
 
@@ -72,7 +74,8 @@ def data_page(
         all_notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     merged = merged_notes(all_notes, data.variants, one_seed=verdict.has_one_seed and not chosen)
     names = short_names(results.paths)
-    headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict))
+    is_playable = live is None and any(source.kind == "run" for source in results.sources)  # a live page has clips
+    headlines = (elements.paragraph(MINUS.sub("−", text), "headline") for text in verdict_sentences(data, verdict))
     reading = elements.paragraph(" ".join(HOW_TO_READ), "small")
     rows = findings(conclusive.comparisons, headline(conclusive))
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
@@ -91,7 +94,7 @@ def data_page(
         subtitle(data),
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
-        data={"curve-data": {**curves, "videos": videos}, "agent-rows": agent_rows(data)},
+        data={"curve-data": {**curves, "videos": videos, "playable": is_playable}, "agent-rows": agent_rows(data)},
         above=elements.paragraph(SYNTHETIC, "warning") if data.is_synthetic else "",
         links={name: link for name, link, *_ in shown},
         online=live is not None,
@@ -158,11 +161,12 @@ def live_banner(live: Live) -> str:
     bar = "" if live.done is None else f'<progress max="1" value="{live.done:.4f}"></progress>'
     return (
         f'<div class="live" id="live" data-version="{html.escape(live.version)}">'
-        f'<span class="state" role="status">{html.escape(live.message)}</span>{bar}</div>'
+        f'<span class="state" role="status">{html.escape(live.message)}</span>{bar}'
+        '<span class="notice" role="status"></span></div>'
     )
 
 
 def _figure(picture: Picture) -> str:
     width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
-    css_class = "wide" if width >= WIDE * height or width >= A_PAGE else ""
+    css_class = "wide" if width >= (HALF_PAGE if width >= WIDE * height else A_PAGE) else ""
     return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", css_class)

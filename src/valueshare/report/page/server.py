@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
@@ -77,8 +78,12 @@ def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, s
     if where == "/":
         return HTTPStatus.OK, "text/html; charset=utf-8", view.content
     if where == "/state.json":
-        shown = {} if view.clip is None else {"clip": {"number": view.clip.number, "text": view.clip.text}}
-        return HTTPStatus.OK, "application/json", json.dumps({"version": view.version, **shown}).encode()
+        state: dict[str, Any] = {"version": view.version}
+        if view.clip is not None:
+            state["clip"] = {"number": view.clip.number, "text": view.clip.text, "note": view.clip.note}
+        if view.notice:
+            state["notice"] = view.notice
+        return HTTPStatus.OK, "application/json", json.dumps(state).encode()
     if view.clip is not None and view.clip.number and where == f"/clip-{view.clip.number}.mp4":
         return HTTPStatus.OK, "video/mp4", view.clip.content
     if where == "/favicon.ico":

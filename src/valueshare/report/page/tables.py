@@ -135,7 +135,7 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
     text = f'<span class="{name}">{elements.unbroken(sentence(comparison))}</span>'
     unit = Cell("–")
     if comparison.difference is not None:
-        markup = f'<span class="number">{html.escape(comparison.difference_text)}</span>'
+        markup = f'<span class="number">{html.escape(with_minus(comparison.difference_text))}</span>'
         unit = Cell(markup, comparison.difference.value)
     chance = f'<span class="number">{probability_text(comparison.improvement)}</span>'
     row = [

@@ -13,11 +13,13 @@ valueshare.chart = (() => {
     const sizes = values.filter(Boolean).map(Math.abs).sort((a, b) => a - b);
     return { distr: 4, asinh: 10 ** Math.floor(Math.log10(quantile(sizes, share) || 1)), range };
   }
-  /* 0 and powers of ten; where there are few, 2 and 5 times them too. uPlot's choice is wrong for x, and below 1. */
-  function labelled(u, marks) {
+  /* 0 and powers of ten; where there are few, 2 and 5 times them too. uPlot's choice is wrong for x, and below 1, and
+     its asinh scale has marks beyond its ends. */
+  function labelled(u, marks, axis) {
+    const { min, max } = u.scales[u.axes[axis].scale], inside = marks.map((mark) => mark >= min && mark <= max);
     const first = marks.map((mark) => Number(Math.abs(mark).toExponential(6).split("e")[0]));
-    const wanted = first.filter((digit) => digit === 1).length > 2 ? [0, 1] : [0, 1, 2, 5];
-    return marks.map((mark, i) => (wanted.includes(first[i]) ? mark : null));
+    const wanted = first.filter((digit, i) => digit === 1 && inside[i]).length > 2 ? [0, 1] : [0, 1, 2, 5];
+    return marks.map((mark, i) => (wanted.includes(first[i]) && inside[i] ? mark : null));
   }
   function axis(plot, scale, more) {
     const { color, borderTopColor } = getComputedStyle(plot), filter = scale.distr && { filter: labelled };

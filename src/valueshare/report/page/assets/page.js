@@ -175,36 +175,50 @@
   }
   /* A clip of the newest agent beside the curves, or a line on why there is none. */
   async function showClip(clip) {
-    const place = document.getElementById("clip"), shown = JSON.stringify(clip);
-    if (!place || !clip || place.dataset.shown === shown) return;
-    const { element } = valueshare, figure = element("figure", "", { class: "video" });
-    if (clip.number) {
-      const answer = await fetch(`clip-${clip.number}.mp4`, { cache: "no-store" });
-      if (!answer.ok) return;  /* there is a newer one */
-      const reader = new FileReader(), read = new Promise((done) => { reader.onload = done; });
-      reader.readAsDataURL(await answer.blob());
-      await read;
-      const video = element("video", "", { src: reader.result, controls: "", loop: "", "aria-label": clip.text });
-      video.muted = true;
-      video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
-      figure.append(video);
+    const place = document.getElementById("clip");
+    if (!place || !clip) return;
+    if (String(clip.number) !== place.dataset.number) {
+      const { element } = valueshare, figure = element("figure", "", { class: "video" });
+      if (clip.number) {
+        const answer = await fetch(`clip-${clip.number}.mp4`, { cache: "no-store" });
+        if (!answer.ok) return;  /* there is a newer one */
+        const reader = new FileReader(), read = new Promise((done) => { reader.onload = done; });
+        reader.readAsDataURL(await answer.blob());
+        await read;
+        const video = element("video", "", { src: reader.result, controls: "", loop: "", "aria-label": clip.text });
+        video.muted = true;
+        video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+        figure.append(video);
+      }
+      const caption = element("figcaption");
+      caption.append(element("span"), element("small"));
+      figure.append(caption);
+      place.replaceChildren(figure);
+      place.dataset.number = clip.number;
     }
-    figure.append(element("figcaption", clip.text));
-    place.replaceChildren(figure);
-    place.dataset.shown = shown;
+    const [text, note] = place.querySelector("figcaption").children;
+    text.textContent = clip.text;
+    note.textContent = clip.note;
   }
+  let before = null;  /* the banner's text while the server does not answer */
   async function follow() {
+    const text = () => live.querySelector(".state");
     try {
       if (!document.hidden) {
         const answer = await fetch("state.json", { cache: "no-store" });
         const state = await answer.json();
         if (String(state.version) !== live.dataset.version) await refresh();
+        else if (before !== null) text().textContent = before;
+        before = null;
+        live.querySelector(".notice").textContent = state.notice || "";
+        live.classList.toggle("idle", Boolean(state.notice));
         await showClip(state.clip);
         live.classList.remove("ended");
       }
     } catch {
       live.classList.add("ended");
-      live.querySelector(".state").textContent = "No longer followed: the last state is shown.";
+      before ??= text().textContent;
+      text().textContent = "No longer followed: the last state is shown. Start valueshare watch again to go on.";
     }
     setTimeout(follow, POLL);
   }

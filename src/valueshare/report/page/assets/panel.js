@@ -156,6 +156,7 @@
   /* The videos of the agents whose curves are shown; those that are there already play on. */
   function showVideos(env) {
     const there = new Map([...part("videos").children].map((figure) => [figure.firstChild.src, figure]));
+    part("hint").hidden = !data.playable || data.videos.length > 0;
     const found = data.videos.filter((own) => own.env === env && isChosen(data.variants[own.variant]));
     part("videos").replaceChildren(...found.map(({ src, label }) => {
       const figure = element("figure", "", { class: "video" }), isImage = src.startsWith("data:image/");
