@@ -35,19 +35,19 @@ def convolve(image: Tensor, weight: Tensor, bias: Tensor, stride: int, scale: fl
     Shapes: [P, B, H, W, C], [P, N, C, kernel, kernel], [P, N] -> [P, B, H', W', N].
     """
     pixels = image.view(torch.uint8) if image.dtype == torch.bool else image
-    output: Tensor = _Convolution.apply(pixels, weight, bias, stride, scale)
+    output: Tensor = _Convolution.apply(pixels, weight, bias, stride, scale)  # type: ignore[no-untyped-call]
     return output
 
 
 def quantile_features(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """features · relu(cosines · weightᵀ + bias). Shapes: [P, B, T, I], [P, F, I], [P, F], [P, B, F] -> [P, B, T, F]."""
-    output: Tensor = _QuantileFeatures.apply(cosines, weight, bias, features)
+    output: Tensor = _QuantileFeatures.apply(cosines, weight, bias, features)  # type: ignore[no-untyped-call]
     return output
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x · weightᵀ + bias, of each agent. Shapes: [P, rows, in], [P, out, in], [P, out] -> [P, rows, out]."""
-    output: Tensor = _Affine.apply(x, weight, bias)
+    output: Tensor = _Affine.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -102,9 +102,8 @@ class _Affine(Function):
         ctx.save_for_backward(x, weight)
         outputs = weight.shape[1]
         padding = -outputs % ALIGNED
-        columns = functional.pad(weight, (0, 0, 0, padding)).mT
-        product = torch.baddbmm(functional.pad(bias, (0, padding)).unsqueeze(1), x, columns)
-        return product[..., :outputs] if padding else product
+        products = torch.bmm(x, functional.pad(weight, (0, 0, 0, padding)).mT)
+        return products[..., :outputs] + bias.unsqueeze(1)  # `baddbmm` would copy the bias to every row first
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -113,7 +112,8 @@ class _Affine(Function):
         padding = -outputs % ALIGNED
         gradient = functional.pad(gradients[0], (0, padding))
         of_x = torch.bmm(gradient, functional.pad(weight, (0, 0, 0, padding))) if ctx.needs_input_grad[0] else None
-        of_weight = _ops().weight_gradient(gradient.contiguous(), x)[:, :outputs]
+        # With both factors in the order of the sum, it takes half as long as without the copy.
+        of_weight = _ops().product_in_order(gradient.mT.contiguous(), x)[:, :outputs]
         return of_x, of_weight, gradients[0].sum(1)
 
 
@@ -121,7 +121,7 @@ def _ops() -> Any:
     return torch.ops.valueshare
 
 
-_LIBRARY = torch.library.Library("valueshare", "DEF")
+_LIBRARY: Any = torch.library.Library("valueshare", "DEF")  # type: ignore[no-untyped-call]
 
 
 def _define(schema: str, compute: Callable[..., Any], empty_outputs: Callable[..., Any]) -> None:
@@ -173,11 +173,6 @@ def _empty_features_gradient(
     return of_weight, bias.new_empty((agents, parts, bias.shape[1])), torch.empty_like(features)
 
 
-def _weight_product(gradient: Tensor, x: Tensor) -> Tensor:
-    """gradientᵀ · x: with both in the order of their reduction, it takes two thirds of the time."""
-    return torch.bmm(gradient.mT.contiguous(), x)
-
-
 _GEOMETRY = "int kernel, int stride"
 _define(
     f"convolve(Tensor image, Tensor weight, Tensor bias, {_GEOMETRY}, bool channels_first, float scale) -> Tensor",
@@ -205,8 +200,8 @@ _define(
     _kernel("quantiles", "gradient"),
     _empty_features_gradient,
 )
-_define(
-    "weight_gradient(Tensor gradient, Tensor x) -> Tensor",
-    _weight_product,
-    lambda gradient, x: gradient.new_empty((gradient.shape[0], gradient.shape[2], x.shape[2])),
+_define(  # PyTorch's own, before which the compiler would leave out copies that make it faster
+    "product_in_order(Tensor a, Tensor b) -> Tensor",
+    torch.bmm,
+    lambda a, b: a.new_empty((*a.shape[:2], b.shape[2])),
 )

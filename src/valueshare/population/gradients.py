@@ -43,7 +43,8 @@ class LossGradient:
     ) -> Gradients:
         parameters, buffers = online
         tensors = parameters, buffers, target, tuple(batch), () if taus is None else tuple(taus)
-        return Gradients(*self._traced(*tensors, tuple(settings), reduction, torch.compiler.is_compiling()))
+        plain_settings = settings.beta, settings.loss, settings.kappa
+        return Gradients(*self._traced(*tensors, plain_settings, reduction, torch.compiler.is_compiling()))
 
     def _compute(
         self,

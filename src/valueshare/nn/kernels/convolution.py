@@ -22,10 +22,10 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(rows=256, depth=32, warps=4, stages=4)
-WEIGHT_GRADIENT = _Tiles(rows=64, depth=128, warps=4, stages=3)
-IMAGE_GRADIENT = _Tiles(rows=64, depth=64, warps=4, stages=2)
-PROGRAMS = 1_056  # of a weight's gradient: eight for each multiprocessor of an H200
+FORWARD = _Tiles(rows=256, depth=32, warps=8, stages=3)
+WEIGHT_GRADIENT = _Tiles(rows=64, depth=64, warps=4, stages=2)
+IMAGE_GRADIENT = _Tiles(rows=64, depth=32, warps=4, stages=2)
+PROGRAMS = 528  # of a weight's gradient: four for each multiprocessor of an H200
 
 
 @triton.jit
@@ -277,7 +277,7 @@ def weight_gradient(gradient: Tensor, image: Tensor, kernel: int, stride: int, c
 def gradient_parts(agents: int, count: int, numbers: int) -> int:
     """The parts of a weight's gradient: enough programs for the GPU, and enough rows in each."""
     programs = agents * triton.cdiv(numbers, WEIGHT_GRADIENT.depth)
-    return max(1, min(PROGRAMS // programs, count // (4 * WEIGHT_GRADIENT.rows)))
+    return max(1, min(int(PROGRAMS // programs), count // (4 * WEIGHT_GRADIENT.rows)))
 
 
 def image_gradient(gradient: Tensor, weight: Tensor, height: int, width: int, kernel: int, stride: int) -> Tensor:
@@ -338,4 +338,4 @@ class _Patches:
 
 def _padded(size: int) -> int:
     """The next power of two that the tensor cores take."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, int(triton.next_power_of_2(size)))

@@ -4,6 +4,8 @@ P agents, B states, T quantiles of each, F features, I cosines (a power of two).
 the network together: it is written once and, for the gradients, its own gradient is read once.
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -11,10 +13,20 @@ from torch import Tensor
 
 from valueshare.nn.kernels.splitting import split
 
+
+class _Tiles(NamedTuple):
+    """Sizes of what one program computes at a time, measured on an H200."""
+
+    quantiles: int
+    features: int
+    warps: int
+    stages: int
+
+
+FORWARD = _Tiles(quantiles=32, features=64, warps=2, stages=2)
+GRADIENT = _Tiles(quantiles=64, features=64, warps=4, stages=1)
+STATES = 16  # of one program, forward
 PROGRAMS = 1_056  # of the gradient: eight for each multiprocessor of an H200
-FEATURES = 64  # of one program
-QUANTILES = 32  # at a time
-STATES = 8  # of one program, forward
 
 
 @triton.jit
@@ -112,7 +124,8 @@ def forward(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> 
     agents, states, quantiles, count = cosines.shape
     width = features.shape[-1]
     output = features.new_empty((agents, states, quantiles, width))
-    _forward[(triton.cdiv(width, FEATURES), triton.cdiv(states, STATES), agents)](
+    tiles = FORWARD
+    _forward[(triton.cdiv(width, tiles.features), triton.cdiv(states, STATES), agents)](
         cosines,
         weight,
         bias,
@@ -123,9 +136,10 @@ def forward(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> 
         F=width,
         COSINES=count,
         STATES=STATES,
-        TILE_T=QUANTILES,
-        TILE_F=FEATURES,
-        num_warps=2,
+        TILE_T=tiles.quantiles,
+        TILE_F=tiles.features,
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
     )
     return output
 
@@ -139,11 +153,11 @@ def gradient(
     """
     agents, states, quantiles, count = cosines.shape
     width = features.shape[-1]
-    parts = gradient_parts(agents, states, width)
+    tiles, parts = GRADIENT, gradient_parts(agents, states, width)
     weight_gradient = features.new_empty((agents, parts, width, count))
     bias_gradient = features.new_empty((agents, parts, width))
     features_gradient = torch.empty_like(features)
-    _gradient[(triton.cdiv(width, FEATURES), parts, agents)](
+    _gradient[(triton.cdiv(width, tiles.features), parts, agents)](
         gradient,
         cosines,
         weight,
@@ -157,14 +171,14 @@ def gradient(
         triton.cdiv(states, parts),
         F=width,
         COSINES=count,
-        TILE_T=QUANTILES,
-        TILE_F=FEATURES,
-        num_warps=4,
-        num_stages=2,
+        TILE_T=tiles.quantiles,
+        TILE_F=tiles.features,
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
     )
     return weight_gradient, bias_gradient, features_gradient
 
 
 def gradient_parts(agents: int, states: int, width: int) -> int:
     """The parts of the gradients: enough programs for the GPU."""
-    return max(1, min(states, PROGRAMS // (agents * triton.cdiv(width, FEATURES))))
+    return max(1, min(states, int(PROGRAMS // (agents * triton.cdiv(width, GRADIENT.features)))))
