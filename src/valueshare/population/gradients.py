@@ -1,6 +1,6 @@
 """The gradient of an algorithm's loss, of every agent at once."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,8 +43,7 @@ class LossGradient:
     ) -> Gradients:
         parameters, buffers = online
         tensors = parameters, buffers, target, tuple(batch), () if taus is None else tuple(taus)
-        plain_settings = settings.beta, settings.loss, settings.kappa
-        return Gradients(*self._traced(*tensors, plain_settings, reduction, torch.compiler.is_compiling()))
+        return Gradients(*self._traced(*tensors, tuple(settings), reduction, torch.compiler.is_compiling()))
 
     def _compute(
         self,
@@ -53,7 +52,7 @@ class LossGradient:
         target: Tensors,
         batch: _Tensors,
         taus: _Tensors,
-        settings: tuple[Tensor, str, float],
+        settings: tuple[Any, ...],
         reduction: str,
         compiling: bool,
     ) -> tuple[Tensors, Tensor, Tensor]:
