@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from valueshare.errors import InvalidInput
-from valueshare.nn.convolution import Convolution, patch_weights, patches
+from valueshare.nn.convolution import Convolution, convolve_by_shifts, patch_weights, patches
 from valueshare.nn.torsos import NatureTorso
 
 torch.set_num_threads(1)
@@ -63,6 +63,21 @@ def test_outputs_and_gradients_are_those_of_the_usual_layer(layer: tuple[int, ..
     same(found, expected)
     inputs = [[x, *module.parameters()] for module in (ours, usual)]
     for a, b in zip(gradients(found, inputs[0]), gradients(expected, inputs[1]), strict=True):
+        same(a, b)
+
+
+@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer[2] == 2 * layer[3]])
+def test_shifts_give_what_the_usual_layer_gives(layer: tuple[int, ...]) -> None:
+    """The code of GPUs, on any device."""
+    channels, _, _, stride, height, width = layer
+    _, usual = pair(*layer[:4])
+    x = torch.randn(2, 3, channels, height, width, dtype=torch.float64, requires_grad=True)
+    found = convolve_by_shifts(x.movedim(-3, -1), patch_weights(usual.weight, stride), stride)
+    images = nn.functional.conv2d(x.flatten(0, 1), usual.weight, stride=stride)
+    expected = images.reshape(2, 3, *images.shape[1:])
+    same(found.movedim(-1, -3), expected)
+    inputs = [x, usual.weight]
+    for a, b in zip(gradients(found.movedim(-1, -3), inputs), gradients(expected, inputs), strict=True):
         same(a, b)
 
 

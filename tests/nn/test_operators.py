@@ -1,16 +1,28 @@
 """The kernels for GPUs against each agent's own module in float64; and where they are used."""
 
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 from torch.nn import functional
 
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.nn import operators
+from valueshare.nn import operators, plain_operators
+from valueshare.nn.kernel_check import KernelMismatch, check_kernels
 from valueshare.nn.stacking import Linear, stacked_network
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
+from valueshare.population.engine import _check_kernels
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import initial_state, make_population
 
 AGENTS, BATCH, QUANTILES = 3, 5, 7
 TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of mantissa
@@ -34,6 +46,15 @@ def observations(name: str) -> Tensor:
     if name == "small bools":
         return torch.rand(shape, generator=generator) < 0.3
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def inputs_of(algorithm: str, name: str) -> list[Tensor]:
+    """In float64, but for bytes and bools."""
+    generator = torch.Generator().manual_seed(5)
+    observation = observations(name)
+    quantiles = torch.rand(AGENTS, BATCH, QUANTILES, dtype=torch.float64, generator=generator)
+    exact = observation.double() if observation.is_floating_point() else observation
+    return [exact, quantiles] if algorithm == "ib-iqn" else [exact]
 
 
 def outputs_and_gradients(
@@ -175,23 +196,95 @@ def test_a_cpu_has_none() -> None:
         torch.set_float32_matmul_precision(before)
 
 
+@pytest.fixture
+def plain_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The operators and their derivatives on any device and in float64, with plain PyTorch in place of the kernels."""
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    with operators.replaced_by(plain_operators):
+        yield
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn"])
+def test_derivatives_of_the_operators(algorithm: str, name: str) -> None:
+    torch.manual_seed(1)
+    modules = [ALGORITHMS[algorithm].build(SHAPES[name], float(k)).double() for k in range(AGENTS)]
+    network, inputs = stacked_network(modules[0]), inputs_of(algorithm, name)
+    assert network is not None
+    stacked, buffers = stack_module_state(modules)
+    leaves = {n: p.detach().requires_grad_() for n, p in stacked.items()}
+    outputs = network(leaves, buffers, *inputs)
+    weights = torch.linspace(-1, 2, outputs[0].numel(), dtype=torch.float64).reshape(outputs[0].shape)
+    found = torch.autograd.grad((outputs * weights).sum(), list(leaves.values()))
+    for agent, module in enumerate(modules):
+        expected, gradients = outputs_and_gradients(module, [x[agent] for x in inputs], weights)
+        assert_close(outputs[agent].detach(), expected, "outputs", 1e-10)
+        for (parameter, gradient), ours in zip(gradients.items(), found, strict=True):
+            assert_close(ours[agent], gradient, parameter, 1e-10)
+
+
 @pytest.mark.parametrize("outputs", [4, 6])  # 6 is padded to 8
-def test_products_and_their_gradients(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_and_their_gradients(outputs: int) -> None:
     """Those of GPUs, on any device."""
-    monkeypatch.setattr(operators, "_ops", lambda: _OnCPU)
     layers = [Linear(5, outputs).double() for _ in range(AGENTS)]
     stacked, _ = stack_module_state(layers)
     x = torch.randn(AGENTS, BATCH, 5, dtype=torch.float64, requires_grad=True)
     leaves = [stacked[name].detach().requires_grad_() for name in ("weight", "bias")]
     expected = torch.baddbmm(leaves[1].unsqueeze(1), x, leaves[0].mT)
     weights = torch.randn_like(expected)
-    found = operators.affine(x, *leaves)
-    torch.testing.assert_close(found, expected)
     inputs = [x, *leaves]
-    ours, theirs = (torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected))
+    with operators.replaced_by(plain_operators):
+        found = operators.affine(x, *leaves)
+        ours = torch.autograd.grad((found * weights).sum(), inputs)
+    torch.testing.assert_close(found, expected)
+    theirs = torch.autograd.grad((expected * weights).sum(), inputs)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
 
 
-class _OnCPU:
-    product_in_order = staticmethod(torch.bmm)
+WRONG = ["convolve", "convolve_weight_gradient", "convolve_image_gradient", "quantile_features_gradient", None]
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_is_wrong_fails_the_check(wrong: str | None) -> None:
+    """A part of a result is missing, as with a tile that is not computed."""
+    kernels = SimpleNamespace(**vars(plain_operators))
+
+    def incomplete(*args: Any) -> Any:
+        found = getattr(plain_operators, str(wrong))(*args)
+        first = found[0] if isinstance(found, tuple) else found
+        first[:, :1] = 0  # of each agent
+        return found
+
+    if wrong is not None:
+        setattr(kernels, wrong, incomplete)
+    torch.manual_seed(1)
+    modules = [ALGORITHMS["ib-iqn"].build(SHAPES["odd frames"], 1.0) for _ in range(2)]
+    network = stacked_network(modules[0])
+    assert network is not None
+    inputs = tuple(x[:2].float() if x.is_floating_point() else x[:2] for x in inputs_of("ib-iqn", "odd frames"))
+    run = partial(check_kernels, network, *stack_module_state(modules), inputs, kernels)
+    if wrong is None:
+        run()
+    else:
+        with pytest.raises(KernelMismatch, match=f"^{wrong} differs from plain PyTorch by [0-9.]+ of its norm"):
+            run()
+
+
+def test_a_gpu_whose_kernels_fail_does_without_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU that has no such kernels: this CPU."""
+    left_out: list[Tensor] = []
+    monkeypatch.setattr(operators, "available", lambda weight: not left_out)
+    monkeypatch.setattr(operators, "leave_out", left_out.append)
+    spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
+    settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
+    population = make_population(agent_table("frames", "dqn", seeds=range(2)), settings, spec, torch.device("cpu"))
+    _check_kernels(population, initial_state(population))
+    assert len(left_out) == 1
+    assert caplog.messages[0].startswith(
+        "PyTorch's own products are used in place of this package's GPU kernels: Could not"
+    )

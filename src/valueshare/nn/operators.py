@@ -4,7 +4,8 @@
 PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked over agents.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,13 +16,20 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+_LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
 
 
 def available(weight: Tensor) -> bool:
     """Whether the kernels compute products with these weights: on a GPU, where TensorFloat-32 is allowed."""
     allowed = torch.get_float32_matmul_precision() != "highest"
-    return weight.is_cuda and weight.dtype == torch.float32 and allowed and _has_triton()
+    suitable = weight.is_cuda and weight.dtype == torch.float32 and weight.device.index not in _LEFT_OUT
+    return suitable and allowed and _has_triton()
+
+
+def leave_out(weight: Tensor) -> None:
+    """Use PyTorch's own products on the GPU of these weights from now on."""
+    _LEFT_OUT.add(weight.device.index)
 
 
 @cache
@@ -117,8 +125,22 @@ class _Affine(Function):
         return of_x, of_weight, gradients[0].sum(1)
 
 
+_replacement: Any = None
+
+
 def _ops() -> Any:
-    return torch.ops.valueshare
+    return torch.ops.valueshare if _replacement is None else _replacement
+
+
+@contextmanager
+def replaced_by(implementation: object) -> Iterator[None]:
+    """Within, its methods are called in place of the operators of the same names."""
+    global _replacement
+    before, _replacement = _replacement, implementation
+    try:
+        yield
+    finally:
+        _replacement = before
 
 
 _LIBRARY: Any = torch.library.Library("valueshare", "DEF")  # type: ignore[no-untyped-call]

@@ -37,15 +37,12 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.ndim == 2:
             return super().forward(x)
-        rows = product(x.flatten(1, -2), self.weight, self.bias)
+        rows = x.flatten(1, -2)
+        if x.is_cuda:
+            rows = operators.affine(rows, self.weight, self.bias)
+        else:
+            rows = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight.mT)
         return rows if x.ndim == 3 else rows.reshape(*x.shape[:-1], -1)  # no view, on which `relu_` would cost a copy
-
-
-def product(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """rows · weightᵀ + bias, of each agent. Shapes: [P, rows, in], [P, out, in], [P, out] -> [P, rows, out]."""
-    if rows.is_cuda:
-        return operators.affine(rows, weight, bias)
-    return torch.baddbmm(bias.unsqueeze(1), rows, weight.mT)
 
 
 def per_agent(values: Tensor, like: Tensor) -> Tensor:

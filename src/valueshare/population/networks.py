@@ -47,7 +47,7 @@ class PopulationForward:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self._network, self._stacked = network, stacked_network(network)
+        self._network, self.stacked = network, stacked_network(network)
         self._traced = TracedWhole(self.outputs)
 
     def __call__(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
@@ -56,8 +56,8 @@ class PopulationForward:
 
     def outputs(self, parameters: Tensors, buffers: Tensors, inputs: tuple[Tensor, ...], compiling: bool) -> Tensor:
         """The same, where PyTorch does not know by itself that it is `compiling`."""
-        if self._stacked is not None and (inputs[0].is_cuda or not compiling):
-            return self._stacked(parameters, buffers, *inputs)
+        if self.stacked is not None and (inputs[0].is_cuda or not compiling):
+            return self.stacked(parameters, buffers, *inputs)
 
         def one_agent(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
             outputs: Tensor = functional_call(self._network, (parameters, buffers), inputs)
