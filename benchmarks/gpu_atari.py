@@ -3,9 +3,8 @@
     python benchmarks/gpu_atari.py                    # 16 agents, every row that 100 s allow
     python benchmarks/gpu_atari.py --rows dqn iqn --kernels
 
-A row is one compiled and captured step of the population: an update (sample, differentiate, Adam)
-of DQN or IQN with the paper's network, batch and quantiles, or acting on one observation each;
-with the convolutions as they are, or in another form. Prints one table last.
+A row is one compiled and captured step of the population: an update (sample, differentiate, Adam) of DQN or IQN with
+the paper's network, batch and quantiles, or acting on one observation each. Prints one table last.
 Without an installed valueshare, put src/ on PYTHONPATH.
 """
 
@@ -17,14 +16,15 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
-from atari_forms import in_form
 from rich.console import Console
 from rich.table import Table
 
 from valueshare.envs.base import EnvironmentSpec
+from valueshare.nn import operators
 from valueshare.population.act import act
 from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
@@ -38,31 +38,24 @@ REPLAY = 4_000  # transitions an agent: enough that no cache holds them
 
 
 class Row(NamedTuple):
-    """A step to time: an algorithm, learning or acting, and the form of the products."""
+    """A step to time: an algorithm, learning or acting, and whether it is compiled and has kernels of its own."""
 
     algorithm: str
     step: str = "learn"
-    form: str = "as it is"
     compiled: bool = True
+    kernels: bool = True
 
 
 # In the order of their use: what does not fit into the time is left out.
 ROWS = {
     "dqn": Row("dqn"),
-    "dqn acting": Row("dqn", "act"),
-    "dqn acting summed": Row("dqn", "act", form="summed"),
-    "dqn acting joined": Row("dqn", "act", form="joined"),
-    "dqn joined": Row("dqn", form="joined"),
     "iqn": Row("iqn"),
-    "dqn split": Row("dqn", form="split"),
-    "dqn nested": Row("dqn", form="nested"),
+    "dqn acting": Row("dqn", "act"),
     "iqn acting": Row("iqn", "act"),
-    "dqn grouped": Row("dqn", form="grouped"),
-    "dqn not compiled": Row("dqn", compiled=False),
-    "iqn bfloat16": Row("iqn", form="bfloat16"),
-    "dqn shifted": Row("dqn", form="shifted"),
-    "dqn unfolded": Row("dqn", form="unfolded"),
     "rdq": Row("rdq"),
+    "dqn not compiled": Row("dqn", compiled=False),
+    "dqn without kernels": Row("dqn", kernels=False),
+    "iqn without kernels": Row("iqn", kernels=False),
 }
 
 
@@ -102,7 +95,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=100.0, help="seconds in all")
     parser.add_argument("--longest", type=float, default=18.0, help="seconds a row may need")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
-    parser.add_argument("--kernels", action="store_true", help="the slowest kernels of each row")
+    parser.add_argument("--kernels", type=int, nargs="?", const=14, help="so many of the slowest kernels of each row")
     parser.add_argument("--out", type=Path, default=None, help="folder for gpu_atari.json")
     return parser.parse_args()
 
@@ -119,7 +112,7 @@ def timed(row: Row, options: argparse.Namespace, device: torch.device) -> dict[s
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     step, state = step_of(row, options, device)
-    with in_form(row.form):
+    with patch.object(operators, "available", operators.available if row.kernels else lambda weight: False):
         began = time.perf_counter()
         if cuda:
             capture_all([step], device)
@@ -128,7 +121,7 @@ def timed(row: Row, options: argparse.Namespace, device: torch.device) -> dict[s
         seconds = time.perf_counter() - began
         ms = milliseconds(step, device)
         if options.kernels and cuda:
-            print_kernels(step, ms)
+            print_kernels(step, ms, options.kernels)
     diverged = int((state.diverged_at >= 0).sum())
     return {
         "ms": round(ms, 4),
@@ -252,7 +245,7 @@ def print_products(console: Console, options: argparse.Namespace, device: torch.
     console.print(table)
 
 
-def print_kernels(step: Callable[[], None], ms: float) -> None:
+def print_kernels(step: Callable[[], None], ms: float, most: int) -> None:
     """The kernels that take most of a step, from the profiler."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -264,9 +257,9 @@ def print_kernels(step: Callable[[], None], ms: float) -> None:
     averages = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)
     busy = sum(e.self_device_time_total for e in averages) / count
     print(f"  {ms:.3f} ms per step, {busy / 1e3:.3f} of it in {len(averages)} kinds of kernels:")
-    for event in averages[:14]:
+    for event in averages[:most]:
         microseconds = event.self_device_time_total / count
-        print(f"  {microseconds:8.1f} us  {event.count // count:4d} x  {event.key[:110]}")
+        print(f"  {microseconds:8.1f} us  {event.count // count:4d} x  {event.key[:150]}")
 
 
 def table_of(results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device) -> Table:
@@ -274,13 +267,13 @@ def table_of(results: list[dict[str, Any]], options: argparse.Namespace, device:
         title=f"{options.agents} Atari agents, batch {options.batch_size}, TF32, {device_name(device)}",
         caption="learning: sample, differentiate, Adam; acting: one observation each",
     )
-    for heading in ("row", "step", "convolutions", "ms", "compile s", "peak GB", "remark"):
+    for heading in ("row", "step", "kernels", "ms", "compile s", "peak GB", "remark"):
         table.add_column(heading, justify="right" if heading[:2] in ("ms", "co", "pe") else "left")
     for result in results:
         row = ROWS[result["row"]]
         numbers = (str(result.get(name, "-")) for name in ("ms", "compile_s", "peak_gb"))
         step = {"learn": "learning", "act": "acting"}[row.step]
-        table.add_row(result["row"], step, row.form, *numbers, result.get("error", ""))
+        table.add_row(result["row"], step, "yes" if row.kernels else "no", *numbers, result.get("error", ""))
     return table
 
 

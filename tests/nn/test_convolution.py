@@ -27,10 +27,17 @@ LAYERS = [
 ]
 
 
-def pair(channels: int, outputs: int, kernel: int, stride: int) -> tuple[Convolution, nn.Conv2d]:
+class Usual(nn.Conv2d):
+    """PyTorch's convolution, with a ReLU."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image).relu()
+
+
+def pair(channels: int, outputs: int, kernel: int, stride: int) -> tuple[Convolution, Usual]:
     """The same weights in both."""
     ours = Convolution(channels, outputs, kernel, stride).double()
-    usual = nn.Conv2d(channels, outputs, kernel, stride).double()
+    usual = Usual(channels, outputs, kernel, stride).double()
     usual.load_state_dict(ours.state_dict())  # equal names and shapes
     return ours, usual
 

@@ -12,18 +12,19 @@ from valueshare.nn.torsos import NetworkShape
 
 AGENTS, BATCH, QUANTILES = 3, 5, 4
 SHAPE = NetworkShape((6,), actions=4, hidden=(8, 7), observation_scale=0.5)
+FRAMES = NetworkShape((4, 40, 37), actions=4, hidden=(8,))  # the network of the Nature DQN
+SMALL = NetworkShape((3, 10, 9), actions=4, hidden=(8,))  # that of MinAtar
 
 
-def networks(name: str) -> list[nn.Module]:
-    """One per agent, with weights and a k of its own."""
-    return [ALGORITHMS[name].build(SHAPE, float(k)) for k in range(AGENTS)]
-
-
+@pytest.mark.parametrize("shape", [SHAPE, FRAMES, SMALL], ids=["vectors", "frames", "small"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_agent_gets_what_its_own_module_returns(name: str) -> None:
+def test_every_agent_gets_what_its_own_module_returns(name: str, shape: NetworkShape) -> None:
     torch.manual_seed(1)
-    modules = networks(name)
-    obs = torch.randn(AGENTS, BATCH, 6)
+    modules = [ALGORITHMS[name].build(shape, float(k)) for k in range(AGENTS)]
+    if len(shape.observation) == 1:
+        obs = torch.randn(AGENTS, BATCH, 6)
+    else:
+        obs = torch.randint(0, 256, (AGENTS, BATCH, *shape.observation), dtype=torch.uint8)
     inputs = [obs]
     if ALGORITHMS[name].is_quantile:
         inputs.append(torch.rand(AGENTS, BATCH, QUANTILES))
@@ -57,10 +58,8 @@ def test_modules_with_other_layers_are_left_to_vmap() -> None:
         pass
 
     shared = Linear(6, 6)
-    images = NetworkShape((4, 84, 84), actions=4, hidden=(16,))
     assert stacked_network(Own()) is None
     assert stacked_network(nn.Sequential(Changed(6, 4))) is None
     assert stacked_network(nn.Sequential(nn.Linear(6, 4))) is None  # takes no stacked weights
     assert stacked_network(nn.Sequential(shared, shared)) is None
-    assert stacked_network(plain_network(images)) is None
     assert stacked_network(nn.Sequential(Linear(6, 6), nn.ReLU(), Linear(6, 4))) is not None

@@ -200,11 +200,11 @@ def test_an_agent_with_a_huge_gradient_is_frozen_and_its_neighbour_learns_on(
     learn(population, undisturbed)
 
     def exploding(*arguments: Any) -> Any:
-        gradients, (losses, values) = gradients_and_losses(*arguments)
-        assert losses.isfinite().all()
+        gradients = gradients_and_losses(*arguments)
+        assert gradients.losses.isfinite().all()
         scale = torch.tensor([factor, 1.0])
-        scaled = {n: g * scale.view(-1, *[1] * (g.ndim - 1)) for n, g in gradients.items()}
-        return scaled, (losses, values)
+        scaled = {n: g * scale.view(-1, *[1] * (g.ndim - 1)) for n, g in gradients.parameters.items()}
+        return gradients._replace(parameters=scaled)
 
     monkeypatch.setattr("valueshare.population.learn.gradients_and_losses", exploding)
     learn(population, state)

@@ -76,7 +76,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
     population, state = a_population(algorithm, reduction)
     batch = a_batch()
     taus = draw_taus(population.keys.quantiles, 7, BATCH, population.quantile_counts)
-    gradients, (losses, _) = gradients_and_losses(population, state, batch, taus)
+    gradients, losses, _ = gradients_and_losses(population, state, batch, taus)
 
     for p in range(AGENTS):
         online = module_of(population, state.online.parameters, p)
@@ -105,13 +105,13 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
 def test_compiled_and_eager_code_differentiate_the_same_way(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`torch.func.grad`, which the compiler traces, and `torch.autograd.grad`: the same bits."""
+    """Compiled for a CPU, networks go through `vmap`; else they take stacked weights: the same bits."""
     population, state = a_population(algorithm)
     taus = draw_taus(population.keys.quantiles, 7, BATCH, population.quantile_counts)
     with torch.no_grad():  # of a caller, which neither obeys
-        eager, outputs = gradients_and_losses(population, state, a_batch(), taus)
+        eager, *outputs = gradients_and_losses(population, state, a_batch(), taus)
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        traced, traced_outputs = gradients_and_losses(population, state, a_batch(), taus)
+        traced, *traced_outputs = gradients_and_losses(population, state, a_batch(), taus)
     assert eager.keys() == traced.keys() == state.online.parameters.keys()
     for name, gradient in traced.items():
         assert torch.equal(eager[name], gradient), name
@@ -130,7 +130,7 @@ def test_the_gradient_of_a_parameter_that_the_network_does_not_use_is_zero() -> 
     population = make_population(
         populations(table)[0], SETTINGS, spec, torch.device("cpu"), lambda shape, k: WithUnused()
     )
-    gradients, _ = gradients_and_losses(population, initial_state(population), a_batch(), None)
+    gradients = gradients_and_losses(population, initial_state(population), a_batch(), None).parameters
     assert torch.equal(gradients["unused"], torch.zeros(AGENTS, 3))
     assert gradients["weight"].abs().sum() > 0
 

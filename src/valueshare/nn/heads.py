@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
+from valueshare.nn import operators
 from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
 from valueshare.nn.stacking import Linear, stackable
@@ -93,9 +94,9 @@ class BaselineResidualHead(nn.Module):
 
 @stackable
 class QuantileEmbedding(nn.Module):
-    """relu(W c + d) with c_i = cos(pi·i·tau), i = 1..64.
+    """Features of the state times those of tau, relu(W c + d) with c_i = cos(pi·i·tau), i = 1..64.
 
-    Shapes: tau [..., N] -> [..., N, features].
+    Shapes: tau [..., N], features [..., F] -> [..., N, F].
     """
 
     frequencies: Tensor
@@ -105,12 +106,15 @@ class QuantileEmbedding(nn.Module):
         self.linear = Linear(COSINES, features)
         self.register_buffer("frequencies", math.pi * torch.arange(1.0, COSINES + 1))
 
-    def forward(self, tau: Tensor) -> Tensor:
-        frequencies = self.frequencies
-        if frequencies.ndim > 1:  # stacked over agents: [P, 64] -> [P, 1, ..., 64]
+    def forward(self, tau: Tensor, features: Tensor) -> Tensor:
+        frequencies, weight = self.frequencies, self.linear.weight
+        stacked = weight.ndim == 3
+        if stacked:  # [P, 64] -> [P, 1, 1, 64]
             frequencies = frequencies.reshape(-1, *(1,) * (tau.ndim - 1), COSINES)
         cosines = torch.cos(tau.unsqueeze(-1) * frequencies)  # [..., N, 64]
-        return torch.relu(self.linear(cosines))
+        if stacked and operators.available(weight):
+            return operators.quantile_features(cosines, weight, self.linear.bias, features)
+        return features.unsqueeze(-2) * torch.relu(self.linear(cosines))
 
 
 @stackable
@@ -133,8 +137,7 @@ class QuantileNetwork(nn.Module):
         self.head = PlainHead(features, shape.hidden[-1], shape.actions, k)
 
     def forward(self, observation: Tensor, tau: Tensor) -> Tensor:
-        features = self.torso(observation).unsqueeze(-2)  # [..., 1, features]
-        quantiles: Tensor = self.head(features * self.embedding(tau))
+        quantiles: Tensor = self.head(self.embedding(tau, self.torso(observation)))
         return quantiles
 
 

@@ -1,8 +1,8 @@
 """Networks that take the weights of all agents at once, without `vmap`.
 
-`torch.func.vmap` makes a population of any module. For small networks of vector observations its
-bookkeeping takes longer than the products, on a CPU at least. The layers here accept weights that
-are stacked over agents, so a network made of them alone is called once for the whole population.
+`torch.func.vmap` makes a population of any module. For small networks of vector observations its bookkeeping takes
+longer than the products, on a CPU at least, and it knows nothing of `operators`. The layers of this package accept
+weights that are stacked over agents, so a network made of them alone is called once for the whole population.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from valueshare.nn import operators
 
 _Slot = tuple[dict[str, Tensor | None], str, str]  # a module's dictionary, the key in it, full name
 
@@ -35,7 +37,11 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.ndim == 2:
             return super().forward(x)
-        rows = torch.baddbmm(self.bias.unsqueeze(1), x.flatten(1, -2), self.weight.mT)
+        rows = x.flatten(1, -2)
+        if x.is_cuda:
+            rows = operators.affine(rows, self.weight, self.bias)
+        else:
+            rows = torch.baddbmm(self.bias.unsqueeze(1), rows, self.weight.mT)
         return rows if x.ndim == 3 else rows.reshape(*x.shape[:-1], -1)  # no view, on which `relu_` would cost a copy
 
 

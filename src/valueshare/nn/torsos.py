@@ -1,6 +1,7 @@
 """Torsos: from an observation to features."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -124,6 +125,7 @@ def mlp_torso(observation_size: int, hidden: Sequence[int], observation_scale: f
     return nn.Sequential(*layers)
 
 
+@stackable
 class NatureTorso(nn.Module):
     """The three convolutions of the Nature DQN: 32@8x8/4, 64@4x4/2, 64@3x3/1, ReLU after each.
 
@@ -141,14 +143,12 @@ class NatureTorso(nn.Module):
             raise InvalidInput(
                 f"images of {height}x{width}: these convolutions need at least {MIN_NATURE_PIXELS}x{MIN_NATURE_PIXELS}"
             )
-        self.convolutions = nn.Sequential(
-            Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),
-            nn.ReLU(),
-            Convolution(32, 64, kernel=4, stride=2),
-            nn.ReLU(),
-            Convolution(64, 64, kernel=3, stride=1),
-            nn.ReLU(),
-        )
+        layers = {  # named as with a ReLU after each
+            "0": Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),
+            "2": Convolution(32, 64, kernel=4, stride=2),
+            "4": Convolution(64, 64, kernel=3, stride=1),
+        }
+        self.convolutions = nn.Sequential(OrderedDict(layers))
         self.features = 64 * _width_after(height) * _width_after(width)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -156,6 +156,7 @@ class NatureTorso(nn.Module):
         return features.movedim(-1, -3).flatten(-3)
 
 
+@stackable
 class MinAtarTorso(nn.Module):
     """The one convolution of MinAtar's DQN, 16@3x3/1 with a ReLU (Young and Tian, 2019).
 
@@ -174,7 +175,7 @@ class MinAtarTorso(nn.Module):
         self.features = 16 * (height - 2) * (width - 2)
 
     def forward(self, image: Tensor) -> Tensor:
-        features: Tensor = self.convolution(image.movedim(-3, -1)).relu()  # [..., H - 2, W - 2, 16]
+        features: Tensor = self.convolution(image.movedim(-3, -1))  # [..., H - 2, W - 2, 16]
         return features.flatten(-3)
 
 

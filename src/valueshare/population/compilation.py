@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import torch
 
@@ -21,6 +22,30 @@ _TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise"
 # x ^ (x >> n), which double at every link: kernels of a few operations were generated from 4,683, which took two
 # thirds of the time of compilation. With this limit the kernels are as fast.
 _MAX_INLINED_OPERATIONS = 8
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_TRACED_WHOLE: WeakSet["TracedWhole[..., Any]"] = WeakSet()
+
+
+class TracedWhole(Generic[Arguments, Result]):
+    """A function that PyTorch's compiler traces by running it, without interpreting its code line by line.
+
+    That takes less time, and `torch.autograd.grad` works within it. Tensors come as arguments, alone or in plain
+    tuples and dictionaries, and so do the results.
+    """
+
+    def __init__(self, function: Callable[Arguments, Result]) -> None:
+        self._function = function
+        _TRACED_WHOLE.add(self)
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self._function(*args, **kwargs)
+
+    def prepare(self) -> None:
+        """Tell the compiler; that imports it, so it is done before something is compiled, and not earlier."""
+        if not hasattr(self._function, "__wrapped__"):
+            self._function = torch._dynamo.nonstrict_trace(self._function)
 
 
 def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = True) -> Callable[[], None]:
@@ -35,6 +60,8 @@ def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = T
     from torch._inductor import config
 
     _allow_spaces()
+    for traced in _TRACED_WHOLE:
+        traced.prepare()
     options: dict[str, Any] = {} if tuned else dict.fromkeys(_TUNING, False)
     options["guard_filter_fn"] = _no_guards
     if hasattr(config, "realize_cpu_opcount_threshold"):  # not in PyTorch 2.11

@@ -1,5 +1,6 @@
 """An engine: a population with its environments, its executor, and its evaluation."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, TypeGuard
@@ -13,8 +14,10 @@ from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import Environments
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import keep_freed_memory
+from valueshare.nn import operators
+from valueshare.nn.kernel_check import check_kernels
 from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
 from valueshare.population.execution.cuda_driver import supports_stream_wait
 from valueshare.population.execution.evaluators import HostEvaluator
@@ -22,12 +25,16 @@ from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.on_device import DeviceEvaluator, DeviceExecutor
 from valueshare.population.loop import Executor, SerialExecutor
-from valueshare.population.state import Population, State
+from valueshare.population.networks import network_inputs
+from valueshare.population.state import Population, State, torch_dtype
 from valueshare.schema import Backend
+
+_log = logging.getLogger(__name__)
 
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
 ASYNCHRONOUS_GROUPS = 4
+CHECKED_AGENTS = 2  # whose networks are run to check the kernels
 THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 
 
@@ -64,6 +71,7 @@ def make_engine(
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).
     """
+    _check_kernels(population, state)
     settings, size = population.settings, population.size
     if processes is None:
         processes = prefers_processes(population.env.backend, settings.replay_device, population.device)
@@ -100,6 +108,27 @@ def make_engine(
         evaluator = None if eval_envs is None else make_evaluator(population, state, eval_envs, compiled=compiled)
         on_failure.pop_all()
     return Engine(population, state, executor, evaluator)
+
+
+def _check_kernels(population: Population, state: State) -> None:
+    """Leave the kernels for GPUs out, with a warning, if they fail on this GPU with the shapes of this population."""
+    network, device = population.forward.stacked, population.device
+    weights = {name: value[:CHECKED_AGENTS] for name, value in state.online.parameters.items()}
+    first = next(iter(weights.values()))
+    if network is None or not operators.available(first):
+        return
+    states, quantiles = population.settings.batch_size, population.quantile_counts.learn
+    leading = min(CHECKED_AGENTS, population.size), states
+    generator = torch.Generator(device).manual_seed(0)
+    numbers = torch.randint(0, 256, (*leading, *population.env.network_shape), generator=generator, device=device)
+    tau = torch.rand((*leading, quantiles), generator=generator, device=device) if quantiles else None
+    inputs = network_inputs(numbers.to(torch_dtype(population.env.observation_dtype)), tau)
+    buffers = {name: value[:CHECKED_AGENTS] for name, value in state.online.buffers.items()}
+    try:
+        check_kernels(network, weights, buffers, inputs)
+    except Exception as error:
+        operators.leave_out(first)
+        _log.warning("PyTorch's own products are used in place of this package's GPU kernels: %s", first_line(error))
 
 
 def evaluation_environments(population: Population, threads: int | None = None) -> Environments:

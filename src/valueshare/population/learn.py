@@ -1,19 +1,18 @@
 """One update of every agent, copies into the target network, and measurements of the values.
 
-All of it works in place on tensors and never waits for the host, so that it can be compiled and
-captured. The loss is reduced over the batch in one place and summed over agents: agents share
-no parameter, so the gradient of the sum is each agent's own gradient.
+All of it works in place on tensors and never waits for the host, so that it can be compiled and captured. The loss and
+its gradient are in `gradients.py`.
 """
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
 from valueshare.learning.algorithms import Taus, draw_taus
 from valueshare.learning.optim import adam_, rmsprop_
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
-from valueshare.population.networks import Tensors, Weights
+from valueshare.population.gradients import Gradients
+from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State
 from valueshare.replay import transitions
@@ -33,7 +32,7 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     if batch is None:
         batch = sample(state, keys.replay, counter, settings.batch_size)
     taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.quantile_counts)
-    gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
+    gradients, losses, q_mean = gradients_and_losses(population, state, batch, taus)
 
     not_diverged = state.diverged_at < 0
     # Reduced over the original axes: compiled, flattening a transposed gradient is a slow loop. `unsqueeze` is for
@@ -51,7 +50,7 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
         decay = settings.rmsprop_decay
         rmsprop_(parameters, gradients, state.moments, alpha, active, decay=decay, epsilon=epsilon)
     slot = (state.updates % state.recent_action_values.shape[1]).unsqueeze(0)
-    state.recent_action_values.index_copy_(1, slot, values.unsqueeze(-1))
+    state.recent_action_values.index_copy_(1, slot, q_mean.unsqueeze(-1))
     state.updates.add_(1)
 
 
@@ -72,35 +71,10 @@ def step_size(population: Population, step: Tensor) -> Tensor:
     return constant * (1 - step.to(constant.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
 
 
-def gradients_and_losses(
-    population: Population, state: State, batch: Batch, taus: Taus | None
-) -> tuple[Tensors, tuple[Tensor, Tensor]]:
-    """Each agent's gradient, its loss [P], and the mean action-value of its batch [P]."""
-    algorithm, settings = population.algorithm, population.settings
-    buffers = state.online.buffers
-
-    def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        def online(obs: Tensor, tau: Tensor | None) -> Tensor:
-            return population.forward(Weights(parameters, buffers), obs, tau)
-
-        def target(obs: Tensor, tau: Tensor | None) -> Tensor:
-            return population.forward(Weights(state.target, buffers), obs, tau)
-
-        loss, outputs_tm1 = algorithm.loss(online, target, batch, population.loss_settings, taus)
-        losses = loss.mean(-1) if settings.reduction == "mean" else loss.sum(-1)  # [P]
-        values = algorithm.q_values(outputs_tm1).mean((-2, -1))  # [P]
-        return losses.sum(), (losses.detach(), values.detach())
-
-    parameters = state.online.parameters
-    if torch.compiler.is_compiling():  # the compiler traces `torch.func`, but not `torch.autograd.grad`
-        gradients, aux = grad(objective, has_aux=True)(parameters)
-        return gradients, aux
-    # Same result, faster: `grad` wraps every operation, and its first call imports the compiler.
-    with torch.enable_grad():
-        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        loss, aux = objective(leaves)
-        computed = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-    return dict(zip(leaves, computed, strict=True)), aux
+def gradients_and_losses(population: Population, state: State, batch: Batch, taus: Taus | None) -> Gradients:
+    """Each agent's gradient on a batch, its loss, and the mean action-value of the batch."""
+    loss_settings, reduction = population.loss_settings, population.settings.reduction
+    return population.differentiate(state.online, state.target, batch, taus, loss_settings, reduction)
 
 
 def update_target(

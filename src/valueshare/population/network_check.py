@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from valueshare.errors import InvalidInput, one_line
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.networks import NetworkFactory, Weights, forward, network_on_meta, network_shape
+from valueshare.population.networks import NetworkFactory, PopulationForward, Weights, network_on_meta, network_shape
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import torch_dtype
 
@@ -148,7 +148,7 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     observation, *taus = (value.unsqueeze(0) for value in inputs)
     with _refuse("run as a population", "see docs/training.md, networks of your own"), torch.no_grad():
         try:
-            outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
+            outputs = PopulationForward(shared)(weights, observation, taus[0] if taus else None)[0]
         except RuntimeError as error:
             if "random operation" not in str(error):
                 raise

@@ -22,14 +22,13 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import Algorithm, LossSettings, QuantileCounts, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_keys
-from valueshare.nn.stacking import StackedNetwork, stacked_network
+from valueshare.population.gradients import LossGradient
 from valueshare.population.networks import (
     NetworkFactory,
+    PopulationForward,
     Tensors,
     Weights,
-    forward,
     init_network,
-    network_inputs,
     network_on_meta,
     network_shape,
     shared_network,
@@ -68,7 +67,8 @@ class Population:
     env: EnvironmentSpec  # the same for all agents but for its name, which is in the table
     algorithm: Algorithm
     network: nn.Module  # one agent's, without weights: on the meta device
-    stacked_network: StackedNetwork | None  # the same, called once for all agents; None if it cannot be
+    forward: PopulationForward  # (weights, observation, tau) -> outputs of all agents
+    differentiate: LossGradient
     factory: NetworkFactory
     hyperparameters: Tensors  # [P] each: k, and those of `AgentSettings`, by name
     keys: Keys
@@ -103,12 +103,6 @@ class Population:
             for name in LossSettings._fields
         }
         return LossSettings(**values)
-
-    def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
-        """Outputs of every agent's network on its own observations [P, B, ...]."""
-        if self.stacked_network is None or torch.compiler.is_compiling():
-            return forward(self.network, weights, observation, tau)
-        return self.stacked_network(weights.parameters, weights.buffers, *network_inputs(observation, tau))
 
     def q_values(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
@@ -161,13 +155,15 @@ def make_population(
 
     seeds = agents["seed"].to_list()
     module = shared_network(factory, network_shape(settings, specs[0]), device)
+    forward = PopulationForward(module)
     return Population(
         agents=agents,
         settings=settings,
         env=specs[0],
         algorithm=algorithm,
         network=module,
-        stacked_network=stacked_network(module),
+        forward=forward,
+        differentiate=LossGradient(forward, algorithm),
         factory=factory,
         hyperparameters={name: column(name) for name in ("k", *PER_AGENT)},
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),

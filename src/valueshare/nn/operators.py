@@ -1,0 +1,229 @@
+"""Products of a whole population, with a forward and a backward pass made for GPUs.
+
+`convolve` and `quantile_features` run the kernels of `nn/kernels` where these are `available`. `affine` is a product of
+PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked over agents.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+
+_LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
+ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
+
+
+def available(weight: Tensor) -> bool:
+    """Whether the kernels compute products with these weights: on a GPU, where TensorFloat-32 is allowed."""
+    allowed = torch.get_float32_matmul_precision() != "highest"
+    suitable = weight.is_cuda and weight.dtype == torch.float32 and weight.device.index not in _LEFT_OUT
+    return suitable and allowed and _has_triton()
+
+
+def leave_out(weight: Tensor) -> None:
+    """Use PyTorch's own products on the GPU of these weights from now on."""
+    _LEFT_OUT.add(weight.device.index)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def convolve(image: Tensor, weight: Tensor, bias: Tensor, stride: int, scale: float) -> Tensor:
+    """A convolution with the images times `scale`, and a ReLU.
+
+    Shapes: [P, B, H, W, C], [P, N, C, kernel, kernel], [P, N] -> [P, B, H', W', N].
+    """
+    pixels = image.view(torch.uint8) if image.dtype == torch.bool else image
+    output: Tensor = _Convolution.apply(pixels, weight, bias, stride, scale)  # type: ignore[no-untyped-call]
+    return output
+
+
+def quantile_features(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+    """features · relu(cosines · weightᵀ + bias). Shapes: [P, B, T, I], [P, F, I], [P, F], [P, B, F] -> [P, B, T, F]."""
+    output: Tensor = _QuantileFeatures.apply(cosines, weight, bias, features)  # type: ignore[no-untyped-call]
+    return output
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x · weightᵀ + bias, of each agent. Shapes: [P, rows, in], [P, out, in], [P, out] -> [P, rows, out]."""
+    output: Tensor = _Affine.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Convolution(Function):
+    @staticmethod
+    def forward(ctx: Any, image: Tensor, weight: Tensor, bias: Tensor, stride: int, scale: float) -> Tensor:
+        kernel, channels_first = weight.shape[-1], image.stride(-1) != 1
+        ordered = weight if channels_first else weight.movedim(2, -1)
+        matrix = ordered.flatten(2).contiguous()  # [P, N, K]
+        output: Tensor = _ops().convolve(image, matrix, bias, kernel, stride, channels_first, scale)
+        ctx.save_for_backward(image, weight, output)
+        ctx.stride, ctx.scale = stride, scale
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        image, weight, output = ctx.saved_tensors
+        (agents, outputs, channels, kernel, _), stride, scale = weight.shape, ctx.stride, ctx.scale
+        masked = gradients[0].masked_fill(output <= 0, 0.0).contiguous()
+        of_bias = masked.sum((1, 2, 3))
+        channels_first = image.stride(-1) != 1
+        of_matrix = _ops().convolve_weight_gradient(masked, image, kernel, stride, channels_first).sum(1) * scale
+        if channels_first:
+            of_weight = of_matrix.reshape(weight.shape)
+        else:
+            of_weight = of_matrix.reshape(agents, outputs, kernel, kernel, channels).movedim(-1, 2)
+        of_image = None
+        if ctx.needs_input_grad[0]:
+            columns = weight.permute(0, 3, 4, 2, 1).reshape(agents, -1, outputs).contiguous() * scale  # [P, K, N]
+            of_image = _ops().convolve_image_gradient(masked, columns, *image.shape[2:4], kernel, stride)
+        return of_image, of_weight, of_bias, None, None
+
+
+class _QuantileFeatures(Function):
+    @staticmethod
+    def forward(ctx: Any, cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+        inputs = tuple(tensor.contiguous() for tensor in (cosines, weight, bias, features))
+        ctx.save_for_backward(*inputs)
+        output: Tensor = _ops().quantile_features(*inputs)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        found = _ops().quantile_features_gradient(gradients[0].contiguous(), *ctx.saved_tensors)
+        of_weight, of_bias, of_features = found
+        return None, of_weight.sum(1), of_bias.sum(1), of_features
+
+
+class _Affine(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        outputs = weight.shape[1]
+        padding = -outputs % ALIGNED
+        products = torch.bmm(x, functional.pad(weight, (0, 0, 0, padding)).mT)
+        return products[..., :outputs] + bias.unsqueeze(1)  # `baddbmm` would copy the bias to every row first
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        outputs = weight.shape[1]
+        padding = -outputs % ALIGNED
+        gradient = functional.pad(gradients[0], (0, padding))
+        of_x = torch.bmm(gradient, functional.pad(weight, (0, 0, 0, padding))) if ctx.needs_input_grad[0] else None
+        # With both factors in the order of the sum, it takes half as long as without the copy.
+        of_weight = _ops().product_in_order(gradient.mT.contiguous(), x)[:, :outputs]
+        return of_x, of_weight, gradients[0].sum(1)
+
+
+_replacement: Any = None
+
+
+def _ops() -> Any:
+    return torch.ops.valueshare if _replacement is None else _replacement
+
+
+@contextmanager
+def replaced_by(implementation: object) -> Iterator[None]:
+    """Within, its methods are called in place of the operators of the same names."""
+    global _replacement
+    before, _replacement = _replacement, implementation
+    try:
+        yield
+    finally:
+        _replacement = before
+
+
+_LIBRARY: Any = torch.library.Library("valueshare", "DEF")  # type: ignore[no-untyped-call]
+
+
+def _define(schema: str, compute: Callable[..., Any], empty_outputs: Callable[..., Any]) -> None:
+    """An operator that the compiler calls as it is, with outputs like `empty_outputs`."""
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema)
+    _LIBRARY.impl(name, compute, "CUDA")
+    torch.library.register_fake(f"valueshare::{name}", empty_outputs, lib=_LIBRARY)
+
+
+def _kernel(module: str, name: str) -> Callable[..., Any]:
+    """A function of `nn.kernels`, which is imported when it is first called: it needs Triton."""
+
+    def call(*args: Any) -> Any:
+        return getattr(import_module(f"valueshare.nn.kernels.{module}"), name)(*args)
+
+    return call
+
+
+def _empty_convolution(image: Tensor, weight: Tensor, bias: Tensor, kernel: int, stride: int, *_: object) -> Tensor:
+    down, across = ((size - kernel) // stride + 1 for size in image.shape[2:4])
+    return bias.new_empty((*image.shape[:2], down, across, bias.shape[1]))
+
+
+def _empty_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, *_: object) -> Tensor:
+    from valueshare.nn.kernels.convolution import gradient_parts
+
+    agents, states, down, across, outputs = gradient.shape
+    numbers = kernel**2 * image.shape[-1]
+    return gradient.new_empty((agents, gradient_parts(agents, states * down * across, numbers), outputs, numbers))
+
+
+def _empty_image_gradient(gradient: Tensor, columns: Tensor, height: int, width: int, kernel: int, _: int) -> Tensor:
+    return gradient.new_empty((*gradient.shape[:2], height, width, columns.shape[1] // kernel**2))
+
+
+def _empty_features(cosines: Tensor, weight: Tensor, *_: object) -> Tensor:
+    return weight.new_empty((*cosines.shape[:3], weight.shape[1]))
+
+
+def _empty_features_gradient(
+    gradient: Tensor, cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    from valueshare.nn.kernels.quantiles import gradient_parts
+
+    parts = gradient_parts(*features.shape)
+    agents, *sizes = weight.shape
+    of_weight = weight.new_empty((agents, parts, *sizes))
+    return of_weight, bias.new_empty((agents, parts, bias.shape[1])), torch.empty_like(features)
+
+
+_GEOMETRY = "int kernel, int stride"
+_define(
+    f"convolve(Tensor image, Tensor weight, Tensor bias, {_GEOMETRY}, bool channels_first, float scale) -> Tensor",
+    _kernel("convolution", "forward"),
+    _empty_convolution,
+)
+_define(
+    f"convolve_weight_gradient(Tensor gradient, Tensor image, {_GEOMETRY}, bool channels_first) -> Tensor",
+    _kernel("convolution", "weight_gradient"),
+    _empty_weight_gradient,
+)
+_define(
+    f"convolve_image_gradient(Tensor gradient, Tensor weight, int height, int width, {_GEOMETRY}) -> Tensor",
+    _kernel("convolution", "image_gradient"),
+    _empty_image_gradient,
+)
+_define(
+    "quantile_features(Tensor cosines, Tensor weight, Tensor bias, Tensor features) -> Tensor",
+    _kernel("quantiles", "forward"),
+    _empty_features,
+)
+_define(
+    "quantile_features_gradient(Tensor gradient, Tensor cosines, Tensor weight, Tensor bias, Tensor features)"
+    " -> (Tensor, Tensor, Tensor)",
+    _kernel("quantiles", "gradient"),
+    _empty_features_gradient,
+)
+_define(  # PyTorch's own, before which the compiler would leave out copies that make it faster
+    "product_in_order(Tensor a, Tensor b) -> Tensor",
+    torch.bmm,
+    lambda a, b: a.new_empty((*a.shape[:2], b.shape[2])),
+)

@@ -1,0 +1,73 @@
+"""The operators of `operators.py` in plain PyTorch, agent by agent: what the kernels are compared with."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv2d_input, conv2d_weight
+
+
+def convolve(
+    image: Tensor, weight: Tensor, bias: Tensor, kernel: int, stride: int, channels_first: bool, scale: float
+) -> Tensor:
+    """relu(scale · image * weight + bias). Shapes: [P, B, H, W, C], [P, N, K], [P, N] -> [P, B, H', W', N]."""
+    images = image.movedim(-1, 2).to(bias.dtype)
+    filters = _filters(weight, kernel, channels_first)
+    each = [functional.conv2d(x, w, stride=stride) for x, w in zip(images, filters, strict=True)]
+    products: Tensor = torch.stack(each).movedim(2, -1)
+    return (products * scale + bias[:, None, None, None]).relu()
+
+
+def convolve_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, stride: int, channels_first: bool) -> Tensor:
+    """Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, 1, N, K], one part."""
+    agents, outputs, channels = gradient.shape[0], gradient.shape[-1], image.shape[-1]
+    images, gradients = image.movedim(-1, 2).to(gradient.dtype), gradient.movedim(-1, 2)
+    size = (outputs, channels, kernel, kernel)
+    each = [conv2d_weight(x, size, g, stride) for x, g in zip(images, gradients, strict=True)]  # type: ignore[no-untyped-call]
+    filters = torch.stack(each)  # [P, N, C, kernel, kernel]
+    ordered = filters if channels_first else filters.movedim(2, -1)
+    return ordered.reshape(agents, 1, outputs, -1)
+
+
+def convolve_image_gradient(
+    gradient: Tensor, columns: Tensor, height: int, width: int, kernel: int, stride: int
+) -> Tensor:
+    """Shapes: [P, B, H', W', N], [P, K, N] in the order (row, column, channel) -> [P, B, H, W, C]."""
+    states, filters = gradient.shape[1], _filters(columns.mT, kernel, channels_first=False)
+    size = (states, filters.shape[2], height, width)
+    gradients = gradient.movedim(-1, 2)
+    each = [conv2d_input(size, w, g, stride) for w, g in zip(filters, gradients, strict=True)]  # type: ignore[no-untyped-call]
+    images: Tensor = torch.stack(each).movedim(2, -1)
+    return images
+
+
+def quantile_features(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+    """Shapes: [P, B, T, I], [P, F, I], [P, F], [P, B, F] -> [P, B, T, F]."""
+    return features.unsqueeze(2) * _embedding(cosines, weight, bias).relu()
+
+
+def quantile_features_gradient(
+    gradient: Tensor, cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of weights, biases and features. Shapes: [P, B, T, F], ... -> [P, 1, F, I], [P, 1, F], [P, B, F], one part."""
+    embedding = _embedding(cosines, weight, bias)
+    of_embedding = (gradient * features.unsqueeze(2)).masked_fill(embedding <= 0, 0.0)
+    of_weight = torch.einsum("pbtf,pbti->pfi", of_embedding, cosines)
+    of_features = (gradient * embedding.relu()).sum(2)
+    return of_weight.unsqueeze(1), of_embedding.sum((1, 2)).unsqueeze(1), of_features
+
+
+def product_in_order(a: Tensor, b: Tensor) -> Tensor:
+    """Shapes: [P, N, rows], [P, rows, K] -> [P, N, K]."""
+    return torch.bmm(a, b)
+
+
+def _filters(weight: Tensor, kernel: int, channels_first: bool) -> Tensor:
+    """[P, N, K] -> [P, N, C, kernel, kernel]."""
+    agents, outputs, _ = weight.shape
+    if channels_first:
+        return weight.reshape(agents, outputs, -1, kernel, kernel)
+    return weight.reshape(agents, outputs, kernel, kernel, -1).movedim(-1, 2)
+
+
+def _embedding(cosines: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.einsum("pbti,pfi->pbtf", cosines, weight) + bias[:, None, None]

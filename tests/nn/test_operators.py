@@ -1,0 +1,290 @@
+"""The kernels for GPUs against each agent's own module in float64; and where they are used."""
+
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import stack_module_state
+from torch.nn import functional
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.nn import operators, plain_operators
+from valueshare.nn.kernel_check import KernelMismatch, check_kernels
+from valueshare.nn.stacking import Linear, stacked_network
+from valueshare.nn.torsos import NetworkShape
+from valueshare.population.agents import agent_table
+from valueshare.population.devices import training_on
+from valueshare.population.engine import _check_kernels
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import initial_state, make_population
+
+AGENTS, BATCH, QUANTILES = 3, 5, 7
+TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of mantissa
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+SHAPES = {
+    "vectors": NetworkShape((6,), actions=5, hidden=(16, 18)),
+    "frames": NetworkShape((4, 84, 84), actions=18, hidden=(64,), initialization="pytorch"),
+    "odd frames": NetworkShape((3, 43, 50), actions=3, hidden=(33,), initialization="pytorch"),
+    "small bools": NetworkShape((7, 10, 9), actions=6, hidden=(32,), initialization="pytorch"),
+    "small bytes": NetworkShape((4, 9, 11), actions=6, hidden=(32,), initialization="pytorch"),
+}
+
+
+def observations(name: str) -> Tensor:
+    shape = (AGENTS, BATCH, *SHAPES[name].observation)
+    generator = torch.Generator().manual_seed(2)
+    if name == "vectors":
+        return torch.randn(shape, generator=generator)
+    if name == "small bools":
+        return torch.rand(shape, generator=generator) < 0.3
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def inputs_of(algorithm: str, name: str) -> list[Tensor]:
+    """In float64, but for bytes and bools."""
+    generator = torch.Generator().manual_seed(5)
+    observation = observations(name)
+    quantiles = torch.rand(AGENTS, BATCH, QUANTILES, dtype=torch.float64, generator=generator)
+    exact = observation.double() if observation.is_floating_point() else observation
+    return [exact, quantiles] if algorithm == "ib-iqn" else [exact]
+
+
+def outputs_and_gradients(
+    module: nn.Module, inputs: list[Tensor], weights: Tensor
+) -> tuple[Tensor, dict[str, Tensor | None]]:
+    """Of a sum of the outputs with unequal weights."""
+    outputs: Tensor = module(*inputs)
+    (outputs * weights).sum().backward()  # type: ignore[no-untyped-call]
+    return outputs.detach(), {name: p.grad for name, p in module.named_parameters()}
+
+
+def assert_close(found: Tensor, expected: Tensor | None, what: str, tolerance: float = TF32) -> None:
+    assert expected is not None
+    assert expected.abs().max() > 0, what
+    difference = (found.double().cpu() - expected.cpu()).abs().max() / expected.abs().max()
+    assert difference < tolerance, (what, difference.item())
+
+
+# channels, outputs, kernel, stride, height, width; bytes or not
+LAYERS = [
+    (4, 32, 8, 4, 84, 84, True),
+    (32, 64, 4, 2, 20, 20, False),
+    (64, 64, 3, 1, 9, 9, False),
+    (3, 17, 6, 3, 19, 22, True),
+    (5, 9, 4, 2, 11, 9, False),
+    (7, 16, 3, 1, 10, 9, False),
+]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("layer", LAYERS)
+def test_convolutions_on_a_gpu(layer: tuple[int, int, int, int, int, int, bool]) -> None:
+    channels, outputs, kernel, stride, height, width, in_bytes = layer
+    torch.manual_seed(3)
+    scale = 1 / 255 if in_bytes else 1.0
+    if in_bytes:  # channels first in memory, as replay has them
+        image = torch.randint(0, 256, (AGENTS, BATCH, channels, height, width), dtype=torch.uint8).movedim(2, -1)
+    else:
+        image = torch.randn(AGENTS, BATCH, height, width, channels)
+    weight = torch.randn(AGENTS, outputs, channels, kernel, kernel) / (kernel * channels**0.5)
+    bias = torch.randn(AGENTS, outputs)
+    exact = [
+        (image.double() * scale).requires_grad_(),
+        weight.double().requires_grad_(),
+        bias.double().requires_grad_(),
+    ]
+    images = exact[0].movedim(-1, 2)
+    products = [functional.conv2d(x, w, b, stride) for x, w, b in zip(images, *exact[1:], strict=True)]
+    expected = torch.stack(products).movedim(2, -1)  # without the ReLU
+
+    x, w, b = (value.cuda().requires_grad_(value.is_floating_point()) for value in (image, weight, bias))
+    found = operators.convolve(x, w, b, stride, scale)
+    assert_close(found.detach(), expected.detach().relu(), "outputs")
+    gradient = torch.randn_like(found)
+    of_products = (gradient * (found > 0)).double().cpu()  # with the ReLU where it is on the GPU
+    for name, ours, theirs in zip(
+        ("weight", "bias", "image"),
+        torch.autograd.grad(found, [w, b] if in_bytes else [w, b, x], gradient),
+        torch.autograd.grad(expected, [*exact[1:], exact[0]], of_products),
+        strict=False,  # bytes have no gradient
+    ):
+        assert_close(ours, theirs, name)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("quantiles", "features"), [(64, 3136), (7, 70), (32, 128)])
+def test_quantile_features_on_a_gpu(quantiles: int, features: int) -> None:
+    torch.manual_seed(4)
+    cosines = torch.rand(AGENTS, BATCH, quantiles, 64) * 2 - 1
+    inputs = [
+        torch.randn(AGENTS, features, 64) / 8,
+        torch.randn(AGENTS, features),
+        torch.randn(AGENTS, BATCH, features),
+    ]
+    weight, bias, x = (value.double().requires_grad_() for value in inputs)
+    embedding = torch.einsum("pbti,pfi->pbtf", cosines.double(), weight) + bias[:, None, None]
+    expected = x.unsqueeze(2) * embedding.relu()
+
+    leaves = [value.cuda().requires_grad_() for value in inputs]
+    found = operators.quantile_features(cosines.cuda(), *leaves)
+    assert_close(found.detach(), expected.detach(), "outputs")
+    gradient = torch.randn_like(found)
+    on = (found.detach() != 0).double().cpu()  # the ReLU as it is on the GPU
+    ours = torch.autograd.grad(found, leaves, gradient)
+    of_exact = gradient.double().cpu() * on
+    theirs = torch.autograd.grad(x.unsqueeze(2) * embedding, [weight, bias, x], of_exact)
+    for name, a, b in zip(("weight", "bias", "features"), ours, theirs, strict=True):
+        assert_close(a, b, name)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "rdq", "ib-iqn"])
+def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(algorithm: str, name: str) -> None:
+    torch.manual_seed(1)
+    shape = SHAPES[name]
+    modules = [ALGORITHMS[algorithm].build(shape, float(k)) for k in range(AGENTS)]
+    inputs = [observations(name)]
+    if algorithm == "ib-iqn":
+        inputs.append(torch.rand(AGENTS, BATCH, QUANTILES))
+    network = stacked_network(modules[0])
+    assert network is not None
+    stacked, buffers = stack_module_state(modules)
+    device = torch.device("cuda")
+    with training_on(device, tf32=True):
+        leaves = {n: p.detach().to(device).requires_grad_() for n, p in stacked.items()}
+        outputs = network(leaves, {n: b.to(device) for n, b in buffers.items()}, *(x.to(device) for x in inputs))
+        weights = torch.linspace(-1, 2, outputs[0].numel(), dtype=torch.float64).reshape(outputs[0].shape)
+        found = torch.autograd.grad((outputs * weights.to(device)).sum(), list(leaves.values()))
+    # Where TensorFloat-32 changes the sign of a number before a ReLU, its gradient is another one.
+    for agent, module in enumerate(modules):
+        alone = [x[agent].double() if x.is_floating_point() else x[agent] for x in inputs]
+        expected, gradients = outputs_and_gradients(module.double(), alone, weights)
+        assert_close(outputs[agent].detach(), expected, "outputs", 5 * TF32)
+        for (parameter, gradient), ours in zip(gradients.items(), found, strict=True):
+            assert_close(ours[agent], gradient, parameter, 25 * TF32)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernels_are_used_where_tensorfloat_32_is_allowed() -> None:
+    weight = torch.zeros(2, 3, device="cuda")
+    with training_on(weight.device, tf32=True):
+        assert operators.available(weight)
+        assert not operators.available(weight.double())
+    with training_on(weight.device, tf32=False):
+        assert not operators.available(weight)
+
+
+def test_a_cpu_has_none() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert not operators.available(torch.zeros(2, 3))
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def plain_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The operators and their derivatives on any device and in float64, with plain PyTorch in place of the kernels."""
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    with operators.replaced_by(plain_operators):
+        yield
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn"])
+def test_derivatives_of_the_operators(algorithm: str, name: str) -> None:
+    torch.manual_seed(1)
+    modules = [ALGORITHMS[algorithm].build(SHAPES[name], float(k)).double() for k in range(AGENTS)]
+    network, inputs = stacked_network(modules[0]), inputs_of(algorithm, name)
+    assert network is not None
+    stacked, buffers = stack_module_state(modules)
+    leaves = {n: p.detach().requires_grad_() for n, p in stacked.items()}
+    outputs = network(leaves, buffers, *inputs)
+    weights = torch.linspace(-1, 2, outputs[0].numel(), dtype=torch.float64).reshape(outputs[0].shape)
+    found = torch.autograd.grad((outputs * weights).sum(), list(leaves.values()))
+    for agent, module in enumerate(modules):
+        expected, gradients = outputs_and_gradients(module, [x[agent] for x in inputs], weights)
+        assert_close(outputs[agent].detach(), expected, "outputs", 1e-10)
+        for (parameter, gradient), ours in zip(gradients.items(), found, strict=True):
+            assert_close(ours[agent], gradient, parameter, 1e-10)
+
+
+@pytest.mark.parametrize("outputs", [4, 6])  # 6 is padded to 8
+def test_products_and_their_gradients(outputs: int) -> None:
+    """Those of GPUs, on any device."""
+    layers = [Linear(5, outputs).double() for _ in range(AGENTS)]
+    stacked, _ = stack_module_state(layers)
+    x = torch.randn(AGENTS, BATCH, 5, dtype=torch.float64, requires_grad=True)
+    leaves = [stacked[name].detach().requires_grad_() for name in ("weight", "bias")]
+    expected = torch.baddbmm(leaves[1].unsqueeze(1), x, leaves[0].mT)
+    weights = torch.randn_like(expected)
+    inputs = [x, *leaves]
+    with operators.replaced_by(plain_operators):
+        found = operators.affine(x, *leaves)
+        ours = torch.autograd.grad((found * weights).sum(), inputs)
+    torch.testing.assert_close(found, expected)
+    theirs = torch.autograd.grad((expected * weights).sum(), inputs)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+WRONG = ["convolve", "convolve_weight_gradient", "convolve_image_gradient", "quantile_features_gradient", None]
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_kernel_that_is_wrong_fails_the_check(wrong: str | None) -> None:
+    """A part of a result is missing, as with a tile that is not computed."""
+    kernels = SimpleNamespace(**vars(plain_operators))
+
+    def incomplete(*args: Any) -> Any:
+        found = getattr(plain_operators, str(wrong))(*args)
+        first = found[0] if isinstance(found, tuple) else found
+        first[:, :1] = 0  # of each agent
+        return found
+
+    if wrong is not None:
+        setattr(kernels, wrong, incomplete)
+    torch.manual_seed(1)
+    modules = [ALGORITHMS["ib-iqn"].build(SHAPES["odd frames"], 1.0) for _ in range(2)]
+    network = stacked_network(modules[0])
+    assert network is not None
+    inputs = tuple(x[:2].float() if x.is_floating_point() else x[:2] for x in inputs_of("ib-iqn", "odd frames"))
+    run = partial(check_kernels, network, *stack_module_state(modules), inputs, kernels)
+    if wrong is None:
+        run()
+    else:
+        with pytest.raises(KernelMismatch, match=f"^{wrong} differs from plain PyTorch by [0-9.]+ of its norm"):
+            run()
+
+
+def test_a_gpu_whose_kernels_fail_does_without_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GPU that has no such kernels: this CPU."""
+    left_out: list[Tensor] = []
+    monkeypatch.setattr(operators, "available", lambda weight: not left_out)
+    monkeypatch.setattr(operators, "leave_out", left_out.append)
+    spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
+    settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
+    population = make_population(agent_table("frames", "dqn", seeds=range(2)), settings, spec, torch.device("cpu"))
+    _check_kernels(population, initial_state(population))
+    assert len(left_out) == 1
+    assert caplog.messages[0].startswith(
+        "PyTorch's own products are used in place of this package's GPU kernels: Could not"
+    )
