@@ -12,6 +12,7 @@ import sys
 import tomllib
 from argparse import ArgumentParser
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from socketserver import TCPServer
 from threading import Thread
@@ -166,7 +167,8 @@ def run_command(snippet: Snippet, cli: Cli, run: Path, *, slow: bool) -> None:
     for name in (name for name in FOLDERS if name in given and not Path(name).exists()):
         shutil.copytree(run, name)
     plan = "--plan" in given or "--plan" in options
-    given = [*(word for word in (*given, *shlex.split(options)) if word != "--plan"), *(["--plan"] if plan else [])]
+    given = replaced(given, shlex.split(options)) if given[0] == "valueshare" else [*given, *shlex.split(options)]
+    given = [*(word for word in given if word != "--plan"), *(["--plan"] if plan else [])]
     if given[:2] == ["valueshare", "reproduce"] and plan:  # many pages have it, and it takes seconds
         code, err = planned(given, cli)
     elif given[0] == "valueshare":
@@ -175,6 +177,20 @@ def run_command(snippet: Snippet, cli: Cli, run: Path, *, slow: bool) -> None:
         code, err = run_program(given)
     does_not_fit = plan and code == 2 and re.search(r"memory|fit", err)
     assert code == 0 or does_not_fit, f"{snippet}: {err}"
+
+
+def replaced(given: list[str], options: list[str]) -> list[str]:
+    """A command with more options at its end: each replaces one of the same name before it, as --X or --no-X."""
+    starts = [i for i, word in enumerate(options) if word.startswith("--")]
+    words = [*given, *options[: starts[0] if starts else None]]
+    for first, end in pairwise([*starts, len(options)]):
+        name, keeps, kept = options[first].replace("--no-", "--"), True, []
+        for word in words:
+            if word.startswith("--"):
+                keeps = word.replace("--no-", "--") != name
+            kept += [word] if keeps else []
+        words = [*kept, *options[first:end]]
+    return words
 
 
 # As they are written: options that exist, and files that are there.

@@ -4,6 +4,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -11,10 +12,15 @@ import cyclopts
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
+from valueshare.experiments.tabular_designs import TabularStudy
 from valueshare.population.other_names import canonical_name, other_name_advice
+from valueshare.population.settings import SETTINGS
 from valueshare.text import either, suggestion
 
 TRAIN_PARAMETERS = inspect.signature(train).parameters
+FIXED_IN_STUDIES = {"env", "algorithm", "k", "seeds", "first_seed", *SETTINGS}
+FIXED_IN_TABULAR_STUDIES = {field.name for field in fields(TabularStudy)}
+TABULAR_STUDIES = ("reproduce gridworld", "reproduce gridworld-actions")
 FIXED_SETTINGS = {"resume": "resumes", "extend": "is extended"}  # commands that take no settings, and their verb
 # Examples of required arguments.
 EXAMPLES = {
@@ -49,6 +55,8 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
                 if option.startswith("--") and option not in options:
                     return f"missing required argument {name}, and {_no_option(command, option, options)}"
             return f"missing required argument {name}, for example {EXAMPLES[name]}; see valueshare {command} --help"
+        case cyclopts.RepeatArgumentError():
+            return _given_twice(error.token.keyword or "", error.root_input_tokens or ())
         case cyclopts.CoercionError(msg=str() as text):
             return text
         case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
@@ -66,6 +74,15 @@ def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str
         return []
     arguments = error.app.assemble_argument_collection()
     return [name for argument in arguments if not (valued and _is_switch(argument)) for name in argument.names]
+
+
+def _given_twice(option: str, tokens: Sequence[str]) -> str:
+    """Refuse an option that is given twice, or as --X and --no-X."""
+    name = f"--{option.removeprefix('--').removeprefix('no-')}"
+    negative = f"--no-{name.removeprefix('--')}"
+    if name in tokens and negative in tokens:
+        return f"{name} and {negative} contradict each other: leave one out"
+    return f"{option} is given twice: write it once"
 
 
 def _is_switch(argument: cyclopts.Argument) -> bool:
@@ -114,6 +131,11 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
+    in_tabular = command in TABULAR_STUDIES
+    fixed = FIXED_IN_TABULAR_STUDIES if in_tabular else FIXED_IN_STUDIES
+    if command.startswith("reproduce ") and train_option in fixed:
+        with_it = "tabular" if in_tabular else "train"
+        return f"{refusal}, as it is fixed in the study: valueshare {with_it} has {_as_option(train_option)}"
     if train_option is not None:
         return f"{refusal}: {_as_option(train_option)} is an option of train; {all_of_them}"
     names = {_as_name(known): known for known in options}  # leading dashes would make all similar

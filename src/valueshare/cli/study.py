@@ -44,9 +44,9 @@ class StudyOptions:
     compile: AutoCompile = None
     tf32: Tf32 = False
     out: Out = None
-    """Folder of runs and report; default: results/STUDY-SCALE."""
+    """Folder to write to, runs and report; default: results/STUDY-SCALE."""
     plan: Annotated[bool, in_group("execution")] = False
-    """Print the plan and the memory needed, without running anything."""
+    """Print the plan without running anything: the settings and the memory needed."""
     threads: Threads = 0
     launcher: LauncherArguments = LOCAL
 
@@ -63,7 +63,7 @@ class AtariOptions:
     """Options of Atari studies alone."""
 
     env: Annotated[tuple[str, ...], in_group("environment")] = ()
-    """Atari games, like Pong or NameThisGame; default: those of the scale."""
+    """Environments: Atari games, like Pong or NameThisGame; default: those of the scale."""
     steps: Annotated[int | None, _setting("steps", SCALE)] = None
     eval_interval: Annotated[int | None, _setting("eval_interval", SCALE)] = None
     eval_timesteps: Annotated[int | None, in_group("evaluation")] = None
