@@ -101,6 +101,34 @@ def test_an_option_of_another_library_is_named_as_ours(
             "train --env A --n-step 3",
             "train has no option --n-step: n-step returns are not supported; all targets are one-step",
         ),
+        ("train --env A --alg dqn", "train has no option --alg: it is called --algorithm here"),
+        (
+            "train --env A --polyak 1",
+            (
+                "train has no option --polyak: soft target updates are not supported; "
+                "every --target-update-interval steps, all weights are copied"
+            ),
+        ),
+        ("train --env A -k 2", "train has no option -k: write --k"),
+        ("train --env A -seeds 2", "train has no option -seeds: write --seeds"),
+        ("train --env A --cpu", "train has no option --cpu: it is called --device here, as in --device cpu"),
+        (
+            "train --env A --grad-clip 1",
+            "train has no option --grad-clip: gradients are not clipped; --loss huber limits those of large errors",
+        ),
+        (
+            "train --env A --overwrite",
+            "train has no option --overwrite: nothing is replaced; a new run needs another --out",
+        ),
+        ("train --env A --resume", "train has no option --resume: valueshare resume continues the run in a folder"),
+        ("help", "unknown command 'help': write valueshare --help"),
+        ("help train", "unknown command 'help': write valueshare train --help"),
+        ("help reproduce minatar", "unknown command 'help': write valueshare reproduce minatar --help"),
+        ("help reproduce", "unknown command 'help': write valueshare reproduce --help"),
+        ("reproduce help", "unknown command 'help': write valueshare reproduce --help"),
+        ("train help", "unknown command 'help': write valueshare train --help"),
+        ("tabular help", "unknown command 'help': write valueshare tabular --help"),
+        ("version", "unknown command 'version': write valueshare --version"),
         ("tabular --tau 1", "tabular has no option --tau: valueshare tabular --help has all"),
         ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
         ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),

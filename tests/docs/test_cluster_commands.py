@@ -13,8 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from page_commands import SMALL, command_text, replaced
+from page_commands import SMALL, command_text
 from page_snippets import ROOT, Snippet, snippets
+from replaced_options import replaced
 
 PAGE = snippets(ROOT / "docs" / "clusters.md")
 # It stays in the foreground, so that it can be ended without `ray stop`. Ray lets no node join at 127.0.0.1.

@@ -12,7 +12,6 @@ import sys
 import tomllib
 from argparse import ArgumentParser
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from socketserver import TCPServer
 from threading import Thread
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from page_snippets import ROOT, Snippet
+from replaced_options import replaced
 from served import ask
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
@@ -177,20 +177,6 @@ def run_command(snippet: Snippet, cli: Cli, run: Path, *, slow: bool) -> None:
         code, err = run_program(given)
     does_not_fit = plan and code == 2 and re.search(r"memory|fit", err)
     assert code == 0 or does_not_fit, f"{snippet}: {err}"
-
-
-def replaced(given: list[str], options: list[str]) -> list[str]:
-    """A command with more options at its end: each replaces one of the same name before it, as --X or --no-X."""
-    starts = [i for i, word in enumerate(options) if word.startswith("--")]
-    words = [*given, *options[: starts[0] if starts else None]]
-    for first, end in pairwise([*starts, len(options)]):
-        name, keeps, kept = options[first].replace("--no-", "--"), True, []
-        for word in words:
-            if word.startswith("--"):
-                keeps = word.replace("--no-", "--") != name
-            kept += [word] if keeps else []
-        words = [*kept, *options[first:end]]
-    return words
 
 
 # As they are written: options that exist, and files that are there.

@@ -48,6 +48,8 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
             if argument.tokens or error.keyword:
                 count = argument.token_count()[0]
                 return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
+            if unused[:1] == ["help"]:
+                return _use_help(command)
             if name == "--env" and unused and not unused[0].startswith("-"):
                 return f"missing required argument --env: write --env {shlex.quote(unused[0])}"
             for word in unused:
@@ -62,6 +64,8 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
         case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: invalid value{value}: write {_expected_type(error.target_type)}"
+        case cyclopts.UnusedCliTokensError() if unused[0] == "help":
+            return _use_help(command)
         case cyclopts.UnusedCliTokensError():
             return f"{command}: unexpected argument {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
@@ -108,10 +112,24 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
 
 def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> str:
     """Refuse an unknown command; suggest a similar one, or list all."""
+    if tokens[0] == "help":
+        of = " ".join([group, *tokens[1:]]).strip()
+        return _use_help(of if of in commands or of in groups(commands) else group)
+    if tokens[0] == "version":
+        return "unknown command 'version': write valueshare --version"
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
     near = suggestion(" ".join(tokens[:2]), known, 1) or suggestion(tokens[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
     return f"unknown command {f'{group} {tokens[0]}'.strip()!r}: {hint}"
+
+
+def groups(commands: Sequence[str]) -> set[str]:
+    """The first words of commands of two words."""
+    return {name.partition(" ")[0] for name in commands if " " in name}
+
+
+def _use_help(command: str) -> str:
+    return f"unknown command 'help': write {' '.join(['valueshare', *command.split()])} --help"
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
@@ -120,6 +138,8 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     if option in options:
         return f"options are not read after --: write {option} before it"
     name, refusal = _as_name(option), f"{command} has no option {option}"
+    if not option.startswith("--") and (written := _as_option(name)) in options:
+        return f"{refusal}: write {written}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
         return f"{refusal}: {other_name_advice(name, ours)}"

@@ -40,7 +40,7 @@ from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPa
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit
 from valueshare.runs.directory import check_results_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run, refuse_if_trained
-from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension_steps, from_config, to_config
+from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension, from_config, to_config
 from valueshare.runs.progress import remove_partial_progress, reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
@@ -77,9 +77,12 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     wanted = to_config(plan)
     other = difference(stored, wanted, lambda: (stored_plan.agents, plan.agents))
     if other is not None:
-        steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
-        longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
-        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
+        longer = extension(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
+        way = ""
+        if longer is not None:
+            steps, remark = longer
+            way = f", or continue it{remark}: valueshare extend {shlex.quote(str(folder))} --steps {steps}"
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{way}")
     if not copied:
         refuse_if_trained(folder)
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
