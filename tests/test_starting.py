@@ -135,7 +135,7 @@ def test_a_run_says_where_its_settings_come_from_and_ends_with_the_commands_that
 
 
 def test_a_shard_is_not_shown_alone(tmp_path: Path, cli: Cli) -> None:
-    code, out, _ = cli(*TINY, "--seeds", "2", "--shard", "1/2", "--out", tmp_path / "run")
+    code, out, _ = cli(*replaced([*TINY], ["--seeds", "2", "--shard", "1/2", "--out", str(tmp_path / "run")]))
     assert (code, "next:" in out) == (0, False)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from replaced_options import replaced
 from undrawn import undrawn
 
 from valueshare import host_memory
@@ -347,7 +348,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
 )
 def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
     out = tmp_path / "study"
-    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    code, _, err = cli(*replaced(["reproduce", "atari57", "--scale", "smoke", "--out", str(out)], words))
     assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
     assert message in err
 

@@ -179,9 +179,9 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     assert (float(low), float(high)) == pytest.approx((row["ci95_low"], row["ci95_high"]), abs=0.06)
     assert lines[1].endswith("2 agents, 5 episodes each")
     _, out, _ = cli("evaluate", run.folder, "--episodes", 5, "--agent", 0)
-    assert "(no interval), 1 agent, 5 episodes each\nepisodes: " in out  # no interval is no narrow one
+    assert "(no interval), step 300, 1 agent, 5 episodes each\nepisodes: " in out  # no interval is no narrow one
     agents = agent_table("CartPole-v1", "dqn", seeds=range(10))
-    episodes = agents.select("agent", score=pl.col("agent").cast(pl.Float64))
+    episodes = agents.select("agent", score=pl.col("agent").cast(pl.Float64), step=100)
     assert len(evaluation_lines(agents, episodes)) == 1
     assert len(evaluation_lines(agents.head(9), episodes.head(9))) == 2
 
