@@ -260,6 +260,8 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     words = "reproduce atari57 --scale smoke --steps 240 --eval-interval 120 --eval-timesteps 100"
     command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
+    for line in (" in 1 population, 240 steps each\n", "\nrun folder: ", "\nmemory: "):  # of one run
+        assert text.count(line) == 1, text
     assert code == 0
     # 4 agents x (240 steps + 3 evaluations of 100) / 100 per second = 21.6 s.
     assert "ALE/Pong-v5: 4 agents in 1 population, 240 steps each" in text

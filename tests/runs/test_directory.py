@@ -78,7 +78,7 @@ def test_results_are_not_put_into_other_results(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     (tmp_path / "link").symlink_to("outer")
     for inner in ("outer/inner", "outer/records/inner", "link/inner"):
-        with pytest.raises(InvalidInput, match="is inside the results in .*outer: choose another `out`$"):
+        with pytest.raises(InvalidInput, match=r"is inside the results in .*outer: choose another `out`$"):
             check_results_target(tmp_path / inner, config)
         with pytest.raises(InvalidInput, match="is inside the results in"), results_folder(tmp_path / inner, config):
             pass
