@@ -24,7 +24,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def arguments(command: str) -> ArgumentCollection:
     app: App = reduce(getitem, command.split(), make_app())
-    return app.assemble_argument_collection()
+    return app.assemble_argument_collection(parse_docstring=True)
 
 
 OPTIONS = {command: {name for one in arguments(command) for name in one.names} for command in COMMANDS}
@@ -71,24 +71,45 @@ def form(argument: Argument) -> str:
     return "a list" if argument.token_count()[1] else "a value"
 
 
-# An option that takes several values where they make a sweep, and one elsewhere.
-IN_TWO_FORMS = {
-    "--env": "train and the studies of games; tabular and bench population measure one",
-    "--algorithm": "train and the studies of games; tabular and bench atari have one",
-    "--agent": "evaluate; the video of play has one",
-    "--discount": "train; all runs of tabular have one",
+# Options with another form than in other commands: there is one of it.
+OTHER_FORM = {
+    ("play", "--agent"): "a video is of one agent; evaluate takes several",
+    ("tabular", "--discount"): "a discount belongs to the MDP, whose values are compared with the exact ones",
+    ("bench population", "--env"): "one environment is measured",
+    ("bench atari", "--algorithm"): "one algorithm is measured",
+}
+# Options whose help begins with other words than in other commands.
+OTHER_HELP = {
+    ("play", "--agent"): "it is one agent",
+    ("play", "--episodes"): "the episodes of one agent, in one video",
+    ("bench population", "--env"): "it is one environment",
+    ("bench atari", "--algorithm"): "it is one algorithm",
 }
 
 
-def test_an_option_has_one_form_in_every_command() -> None:
-    forms: dict[str, set[str]] = {}
+def subject(argument: Argument) -> str:
+    """The beginning of the help of an option: what it is, without its default and values."""
+    return re.split("[;:,.(]", " ".join((argument.parameter.help or "").split()))[0].strip()
+
+
+@pytest.mark.parametrize(("described", "others"), [(form, OTHER_FORM), (subject, OTHER_HELP)])
+def test_an_option_has_one_form_and_one_meaning_in_every_command(
+    described: Callable[[Argument], str], others: dict[tuple[str, str], str]
+) -> None:
+    usual: dict[str, set[str]] = {}
+    unusual: dict[tuple[str, str], str] = {}
     for command in COMMANDS:
         for argument in arguments(command):
-            if argument.name.startswith("--"):
-                forms.setdefault(argument.name, set()).add(form(argument))
-    assert {name for name, ways in forms.items() if len(ways) > 1} == set(IN_TWO_FORMS)
-    assert forms["--plan"] == {"a switch"}
-    assert forms["--step-size"] == forms["--k"] == {"a list"}
+            if (command, argument.name) in others:
+                unusual[command, argument.name] = described(argument)
+            elif argument.parse and argument.name.startswith("--"):
+                usual.setdefault(argument.name, set()).add(described(argument))
+    assert {name: texts for name, texts in usual.items() if len(texts) > 1 or "" in texts} == {}
+    assert set(unusual) == set(others)
+    assert [key for key, text in unusual.items() if {text} == usual[key[1]]] == []  # exceptions that are none
+    if described is form:
+        assert usual["--plan"] == {"a switch"}
+        assert usual["--step-size"] == usual["--k"] == {"a list"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -181,6 +202,19 @@ def test_every_study_has_a_plan() -> None:
         ("tabular --k 0 n", ["gridworld, q-learning: k = 0, 4; "]),  # up, down, left, right
         ("tabular --k 0 1 N --action-copies 8", ["gridworld, q-learning: k = 0, 1, 32; ", "; --action-copies 8\n"]),
         ("tabular --env Taxi-v4 --k n 0", ["Taxi-v4, q-learning: k = 6, 0; "]),  # four moves, pick up, drop off
+        (
+            "tabular --env FrozenLake-v1 Taxi-v4 FrozenLake-v1 --algorithm sarsa q-learning --k 0 n",
+            [
+                "FrozenLake-v1, sarsa: k = 0, 4; ",  # left, down, right, up
+                "\nfolder: results/FrozenLake-v1-sarsa\nFrozenLake-v1, q-learning: k = 0, 4; ",
+                "\nfolder: results/FrozenLake-v1-q-learning\nTaxi-v4, sarsa: k = 0, 6; ",
+                "\nfolder: results/Taxi-v4-sarsa\nTaxi-v4, q-learning: k = 0, 6; ",
+            ],
+        ),
+        (
+            "tabular --algorithm q-learning sarsa --out here",
+            ["\nfolder: here/gridworld-q-learning\n", "\nfolder: here/gridworld-sarsa\n"],
+        ),
         ("tabular --k 0 n 4", ["gridworld, q-learning: k = 0, 4; "]),  # as in train, the same number once
     ],
 )
@@ -199,6 +233,24 @@ def test_the_plan_of_a_wrong_study_is_refused(tmp_path: Path, monkeypatch: pytes
     code, said, complaint = cli("tabular", "--env", "Taxi-v3", "--plan")
     assert (code, said) == (2, "")
     assert "'Taxi-v3': did you mean Taxi-v4?" in complaint
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "--env gridworld Taxi-v3",
+        "--env gridworld FrozenLake-v1 --step-reward -1",
+        "--algorithm q-learning dqn",
+        "--env gridworld CartPole-v1",
+    ],
+)
+def test_the_last_of_several_tabular_studies_is_refused_before_the_first_one_runs(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, complaint = cli("tabular", *wrong.split(), "--seeds", 2, "--steps", 10)
+    assert (code, said, complaint.count("\n")) == (2, "", 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", [command for command, options in OPTIONS.items() if "--seeds" in options])

@@ -15,32 +15,37 @@ from valueshare.population.settings import SETTINGS
 Cli = Callable[..., tuple[int, str, str]]
 
 OTHER_OPTIONS = [  # of Stable-Baselines3, CleanRL and earlier versions, and what train, tabular and a study have for it
-    ("--learning-rate", "--step-size", "--step-size", "--step-size is an option of train"),
-    ("--lr", "--step-size", "--step-size", "--step-size is an option of train"),
-    ("--alpha", "--step-size", "--step-size", "--step-size is an option of train"),
-    ("--step-sizes", "--step-size", "--step-size", "--step-size is an option of train"),
-    ("--gamma", "--discount", "--discount", "--discount is an option of train"),
-    ("--buffer-size", "--replay-capacity", "--replay-capacity is an", "--replay-capacity is an option of train"),
-    ("--memory-size", "--replay-capacity", "--replay-capacity is an", "--replay-capacity is an option of train"),
-    ("--train-freq", "--update-interval", "--update-interval is an", "--update-interval is an option of train"),
-    ("--updates", "--gradient-steps", "--gradient-steps is an", "--gradient-steps is an option of train"),
-    ("--target-update", "--target-update-interval", "is an option of train", "is an option of train"),
-    ("--target-network-frequency", "--target-update-interval", "is an option of train", "is an option of train"),
-    ("--exploration-fraction", "--epsilon-steps here, as a number of steps", "--epsilon-steps is", "is an option of"),
-    ("--eps", "--epsilon-end", "--epsilon here", "--epsilon-end is an option of train"),
+    ("--learning-rate", "--step-size", "--step-size", "valueshare train has --step-size"),
+    ("--lr", "--step-size", "--step-size", "valueshare train has --step-size"),
+    ("--alpha", "--step-size", "--step-size", "valueshare train has --step-size"),
+    ("--step-sizes", "--step-size", "--step-size", "valueshare train has --step-size"),
+    ("--gamma", "--discount", "--discount", "valueshare train has --discount"),
+    ("--buffer-size", "--replay-capacity", "--replay-capacity is an", "valueshare train has --replay-capacity"),
+    ("--memory-size", "--replay-capacity", "--replay-capacity is an", "valueshare train has --replay-capacity"),
+    ("--train-freq", "--update-interval", "--update-interval is an", "valueshare train has --update-interval"),
+    ("--updates", "--gradient-steps", "--gradient-steps is an", "valueshare train has --gradient-steps"),
+    ("--target-update", "--target-update-interval", "is an option of train", "train has --target-update-interval"),
+    ("--target-network-frequency", "--target-update-interval", "is an option of", "train has --target-update-interval"),
+    (
+        "--exploration-fraction",
+        "--epsilon-steps here, as a number of steps",
+        "--epsilon-steps is",
+        "has --epsilon-steps",
+    ),
+    ("--eps", "--epsilon-end", "--epsilon here", "valueshare train has --epsilon-end"),
     ("--seed", "--first-seed here, and --seeds 1", "--seeds here, and is how many", "--seeds here, and is how many"),
-    ("--total-timesteps", "--steps", "--steps", "--steps is an option of train"),
-    ("--timesteps", "--steps", "--steps", "--steps is an option of train"),
+    ("--total-timesteps", "--steps", "--steps", "valueshare train has --steps"),
+    ("--timesteps", "--steps", "--steps", "valueshare train has --steps"),
     ("--num-envs", "--seeds is the number of agents", "--help has all", "--seeds is the number of agents"),
-    ("--env-id", "--env", "--env", "--env is an option of train"),
-    ("--game", "--env", "--env", "--env is an option of train"),
-    ("--games", "--env", "--env", "--env is an option of train"),
-    ("--algorithms", "--algorithm", "--algorithm", "--algorithm is an option of train"),
-    ("--methods", "--algorithm", "--algorithm", "--algorithm is an option of train"),
+    ("--env-id", "--env", "--env", "valueshare train has --env"),
+    ("--game", "--env", "--env", "valueshare train has --env"),
+    ("--games", "--env", "--env", "valueshare train has --env"),
+    ("--algorithms", "--algorithm", "--algorithm", "valueshare train has --algorithm"),
+    ("--methods", "--algorithm", "--algorithm", "valueshare train has --algorithm"),
     ("--output", "--out", "--out", "--out"),
     ("--log-dir", "--out", "--out", "--out"),
-    ("--net-arch", "--hidden", "--hidden is an option of train", "--hidden is an option of train"),
-    ("--batch", "--batch-size", "--batch-size is an option of train", "--batch-size is an option of train"),
+    ("--net-arch", "--hidden", "--hidden is an option of train", "valueshare train has --hidden"),
+    ("--batch", "--batch-size", "--batch-size is an option of train", "valueshare train has --batch-size"),
     (
         "--n-actions",
         "the environment sets the number of actions",
@@ -65,6 +70,7 @@ def test_an_option_of_another_library_is_named_as_ours(
         code, said, complaint = cli(*command.split(), other, "1")
         assert (code, said, complaint.count("\n")) == (2, "", 1)
         refusal, _, advice = complaint.partition(": ")[2].partition(": ")
+        refusal = refusal.removesuffix(", as it is fixed in the study")
         assert refusal == f"{command.removesuffix(' --env A')} has no option {other}"
         assert re.search(rf"{re.escape(hint)}(?![\w-])", advice), complaint
 
@@ -95,6 +101,34 @@ def test_an_option_of_another_library_is_named_as_ours(
             "train --env A --n-step 3",
             "train has no option --n-step: n-step returns are not supported; all targets are one-step",
         ),
+        ("train --env A --alg dqn", "train has no option --alg: it is called --algorithm here"),
+        (
+            "train --env A --polyak 1",
+            (
+                "train has no option --polyak: soft target updates are not supported; "
+                "every --target-update-interval steps, all weights are copied"
+            ),
+        ),
+        ("train --env A -k 2", "train has no option -k: write --k"),
+        ("train --env A -seeds 2", "train has no option -seeds: write --seeds"),
+        ("train --env A --cpu", "train has no option --cpu: it is called --device here, as in --device cpu"),
+        (
+            "train --env A --grad-clip 1",
+            "train has no option --grad-clip: gradients are not clipped; --loss huber limits those of large errors",
+        ),
+        (
+            "train --env A --overwrite",
+            "train has no option --overwrite: nothing is replaced; a new run needs another --out",
+        ),
+        ("train --env A --resume", "train has no option --resume: valueshare resume continues the run in a folder"),
+        ("help", "unknown command 'help': write valueshare --help"),
+        ("help train", "unknown command 'help': write valueshare train --help"),
+        ("help reproduce minatar", "unknown command 'help': write valueshare reproduce minatar --help"),
+        ("help reproduce", "unknown command 'help': write valueshare reproduce --help"),
+        ("reproduce help", "unknown command 'help': write valueshare reproduce --help"),
+        ("train help", "unknown command 'help': write valueshare train --help"),
+        ("tabular help", "unknown command 'help': write valueshare tabular --help"),
+        ("version", "unknown command 'version': write valueshare --version"),
         ("tabular --tau 1", "tabular has no option --tau: valueshare tabular --help has all"),
         ("evaluate r --seed 3", "evaluate has no option --seed: it is called --seeds-from here"),
         ("reproduce minatar --double", "reproduce minatar has no option --double: write --algorithm double-dqn"),
@@ -102,7 +136,36 @@ def test_an_option_of_another_library_is_named_as_ours(
         ("train CartPole-v1", "missing required argument --env: write --env CartPole-v1"),
         ("train 'My game' --steps 5", "missing required argument --env: write --env 'My game'"),
         ("tabular FrozenLake-v1 --seeds 3", "tabular: unexpected argument 'FrozenLake-v1': write --env FrozenLake-v1"),
-        ("tabular --env FrozenLake-v1 Taxi-v4", "tabular: unexpected argument 'Taxi-v4': --env takes one value"),
+        ("tabular --discount 0.9 0.99", "tabular: unexpected argument '0.99': --discount takes one value"),
+        (
+            "reproduce lunarlander --env CartPole-v1",
+            "reproduce lunarlander has no option --env, as it is fixed in the study: valueshare train has --env",
+        ),
+        (
+            "reproduce atari-sensitivity --algo dqn",
+            (
+                "reproduce atari-sensitivity has no option --algo, as it is fixed in the study: "
+                "valueshare train has --algorithm"
+            ),
+        ),
+        (
+            "reproduce gridworld --env Taxi-v4",
+            "reproduce gridworld has no option --env, as it is fixed in the study: valueshare tabular has --env",
+        ),
+        (
+            "reproduce gridworld --device cuda",
+            (
+                "reproduce gridworld has no option --device: --device is an option of train; "
+                "valueshare reproduce gridworld --help has all"
+            ),
+        ),
+        (
+            "reproduce lunarlander --callback a:b",
+            (
+                "reproduce lunarlander has no option --callback: --callback is an option of train; "
+                "valueshare reproduce lunarlander --help has all"
+            ),
+        ),
         ("train --env CartPole-v1 --seeds 3 3", "train: unexpected argument '3': --seeds takes one value"),
         ("train --env A --seeds 3 4 --steps 4", "train: unexpected argument '4': --seeds takes one value"),
         ("train --env A --plan 3 --steps 3", "train: unexpected argument '3': leave it out, as --plan takes no value"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from replaced_options import replaced
 
 from valueshare.cli import make_app
 from valueshare.errors import InvalidInput
@@ -62,34 +63,36 @@ def test_a_plan_is_printed_with_a_note_on_a_folder_that_the_run_would_refuse(tmp
 def test_a_longer_run_in_the_folder_of_a_shorter_one_is_refused_with_the_command_that_extends_it(
     tmp_path: Path, cli: Cli
 ) -> None:
-    constant = (*TINY, "--step-size-schedule", "constant", "--out", tmp_path / "run")
+    constant = [*TINY, "--step-size-schedule", "constant", "--out", str(tmp_path / "run")]
     assert cli(*constant)[0] == 0
-    code, _, err = cli(*constant, "--steps", "90")
+    code, _, err = cli(*replaced(constant, ["--steps", "90"]))
     assert (code, err.count("\n")) == (2, 1)
     command = f"valueshare extend {tmp_path / 'run'} --steps 90"
     differs = "--steps of CartPole-v1 is 60 in the existing run, 90 now"
     assert err.endswith(f"{differs}): choose another --out, or continue it: {command}\n")
-    for other in (("--steps", "30"), ("--steps", "90", "--batch-size", "8"), ("--steps", "90", "--seeds", "2")):
-        code, _, err = cli(*constant, *other)
+    for other in ("--steps 30", "--steps 90 --batch-size 8", "--steps 90 --seeds 2"):
+        code, _, err = cli(*replaced(constant, other.split()))
         assert (code, "valueshare extend" in err) == (2, False), err
     assert cli(*command.split()[1:])[0] == 0
     assert pl.read_parquet(tmp_path / "run" / "records")["step"].max() == 90
 
 
 def test_an_unfinished_run_is_not_extended(tmp_path: Path, cli: Cli) -> None:
-    constant = (*TINY, "--step-size-schedule", "constant", "--out", tmp_path / "run")
+    constant = [*TINY, "--step-size-schedule", "constant", "--out", str(tmp_path / "run")]
     assert cli(*constant)[0] == 0
     for manifest in (tmp_path / "run").glob("checkpoints/*/*.json"):
         manifest.unlink()
-    code, _, err = cli(*constant, "--steps", "90")
+    code, _, err = cli(*replaced(constant, ["--steps", "90"]))
     assert (code, "valueshare extend" in err) == (2, False), err
 
 
-def test_extending_is_not_recommended_where_the_step_size_has_fallen_to_0(tmp_path: Path, cli: Cli) -> None:
+def test_extending_comes_with_a_warning_where_the_step_size_has_fallen_to_0(tmp_path: Path, cli: Cli) -> None:
     """CartPole's preset has a linear step size."""
-    assert cli(*TINY, "--out", tmp_path / "run")[0] == 0
-    code, _, err = cli(*TINY, "--steps", "90", "--out", tmp_path / "run")
-    assert (code, "valueshare extend" in err) == (2, False), err
+    run = tmp_path / "run"
+    assert cli(*TINY, "--out", run)[0] == 0
+    code, _, err = cli(*replaced([*TINY], ["--steps", "90", "--out", str(run)]))
+    remark = "(but its step size has fallen linearly to 0, and stays there)"
+    assert (code, err.endswith(f", or continue it {remark}: valueshare extend {run} --steps 90\n")) == (2, True), err
 
 
 def test_of_two_processes_that_start_one_run_the_second_is_told_of_the_first(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ def test_a_run_says_where_its_settings_come_from_and_ends_with_the_commands_that
 
 
 def test_a_shard_is_not_shown_alone(tmp_path: Path, cli: Cli) -> None:
-    code, out, _ = cli(*TINY, "--seeds", "2", "--shard", "1/2", "--out", tmp_path / "run")
+    code, out, _ = cli(*replaced([*TINY], ["--seeds", "2", "--shard", "1/2", "--out", str(tmp_path / "run")]))
     assert (code, "next:" in out) == (0, False)
 
 

@@ -16,7 +16,7 @@ from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import print_lines
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.launchers import ExecutionOptions
-from valueshare.runs.locks import lock_run
+from valueshare.runs.locks import lock_run, refuse_if_trained
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, extend_plan, to_config
 from valueshare.runs.plan_text import plan_listing, plan_summary, schedule_notes
@@ -28,8 +28,8 @@ from valueshare.runs.storage.copies import open_storage, refuse_new_run, refuse_
 from valueshare.runs.storage.leases import leased, remove_abandoned
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, RunStorage, is_metadata
+from valueshare.runs.unfinished import refuse_unfinished
 from valueshare.schema import CONFIG
-from valueshare.text import resume_command
 
 
 def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
@@ -143,11 +143,10 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
 def extend_run(location: Location, execution: ExecutionOptions, steps: int) -> Run:
     """Continue training a finished run to `steps` steps in total."""
     with _stored_run(location, execution) as (stored, storage):
+        if not storage.is_remote:  # at a URL, its lease is seen when this one begins
+            refuse_if_trained(storage.folder)
         if not run_folder.is_finished(storage.folder, stored, copied=storage.is_remote):
-            raise InvalidInput(
-                f"the run in {location} is not finished: wait for it to finish, or if it was stopped, "
-                f"{resume_command(location)} first"
-            )
+            refuse_unfinished(storage.folder, stored, location, copied=storage.is_remote)
 
         def begin(plan: Plan, used: run_folder.UsedOptions) -> None:
             if to_config(run_folder.open_plan(storage.folder)) != to_config(stored):

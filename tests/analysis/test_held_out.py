@@ -121,11 +121,31 @@ def test_beta_is_named_of_every_algorithm_that_may_use_it() -> None:
     assert winners.sort("algorithm", nulls_last=True)["best"].to_list()[:3] == ["dqn", "other beta=0.5", "rdq beta=0.5"]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "advice"),
+    [
+        ("score", pl.String, "convert it to numbers, like pl.Float64"),
+        ("step", pl.List(pl.Int64), "convert it to numbers, like pl.Float64"),
+        ("env", pl.Date, "convert it to pl.String"),
+        ("algorithm", pl.Binary, "convert it to pl.String"),
+    ],
+)
+def test_columns_of_wrong_types_are_refused(name: str, kind: Any, advice: str) -> None:
+    values = pl.Series([None] * tidy(2).height, dtype=kind)
+    with pytest.raises(InvalidInput, match=rf"^the column '{name}' is of type .*: {re.escape(advice)}$"):
+        winning_settings(tidy(2).with_columns(values.alias(name)), resamples=FEW)
+
+
 def test_too_few_seeds_and_too_few_settings() -> None:
     with pytest.raises(InvalidInput, match=r"there is one seed: .* needs at least 2, and 10 for advice"):
         check_halves(winning_settings(tidy(1), resamples=FEW))
     assert check_halves(winning_settings(tidy(4), resamples=FEW)) == ["4 seeds are too few for advice: run at least 10"]
     assert check_halves(winning_settings(tidy(10), resamples=FEW)) == []
+    several = [tidy(count).with_columns(env=pl.lit(env)) for env, count in (("A-v0", 10), ("B-v0", 4), ("C-v0", 1))]
+    assert check_halves(winning_settings(pl.concat(several), resamples=FEW)) == [
+        "B-v0: 4 seeds are too few for advice: run at least 10",
+        "C-v0: 1 seed is too few for advice: run at least 10",
+    ]
     with pytest.raises(InvalidInput, match="one combination of settings, so nothing to choose"):
         check_halves(winning_settings(tidy().filter(k=4.0), resamples=FEW))
     with pytest.raises(InvalidInput, match="`metric = 'max'`: write one of auc, final"):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from page_commands import SMALL, command_text
 from page_snippets import ROOT, Snippet, snippets
+from replaced_options import replaced
 
 PAGE = snippets(ROOT / "docs" / "clusters.md")
 # It stays in the foreground, so that it can be ended without `ray stop`. Ray lets no node join at 127.0.0.1.
@@ -80,7 +81,7 @@ def test_commands_that_use_ray(address: str) -> None:
         (on_ray[1], at_ray),
     ):
         text = command_text(command)
-        program = [sys.executable, "-m", *shlex.split(text), *options]
+        program = [sys.executable, "-m", *replaced(shlex.split(text), options)]
         ended = subprocess.run(program, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, f"{command}: {ended.stderr}"
     assert list(Path("shared/runs/cartpole/records").iterdir())

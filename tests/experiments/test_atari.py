@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from replaced_options import replaced
 from undrawn import undrawn
 
 from valueshare import host_memory
@@ -259,6 +260,8 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     words = "reproduce atari57 --scale smoke --steps 240 --eval-interval 120 --eval-timesteps 100"
     command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
+    for line in (" in 1 population, 240 steps each\n", "\nrun folder: ", "\nmemory: "):  # of one run
+        assert text.count(line) == 1, text
     assert code == 0
     # 4 agents x (240 steps + 3 evaluations of 100) / 100 per second = 21.6 s.
     assert "ALE/Pong-v5: 4 agents in 1 population, 240 steps each" in text
@@ -347,7 +350,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
 )
 def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
     out = tmp_path / "study"
-    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    code, _, err = cli(*replaced(["reproduce", "atari57", "--scale", "smoke", "--out", str(out)], words))
     assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
     assert message in err
 

@@ -102,10 +102,13 @@ def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:
     net, x = Centred(), torch.randn(5, 6)
     expected, structure = net(x), repr(net)
     with pytest.raises(
-        vs.InvalidInput, match=r"value stream too \('value', one output\).* write `after = 'advantages'`$"
+        vs.InvalidInput,
+        match=r"value stream too \('value', one output\): .* Sequential\(network, MeanExpansion\(k, n=3\)\), as it does"
+        r" nothing after centred advantages; only if the outputs of 'advantages' are .*, write `after = 'advantages'`$",
     ):
         append_mean_expansion(net, 2)
     assert repr(net) == structure
+    torch.testing.assert_close(nn.Sequential(net, MeanExpansion(2, n=3))(x), expected + 2 * expected.mean(-1, True))
     torch.testing.assert_close(append_mean_expansion(net, 2, after="advantages")(x), expected)
 
 

@@ -174,7 +174,9 @@ def test_the_full_study() -> None:
         for algorithm, k in (("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", float(bins**2)), ("dueling-dqn", 0.0))
     ]
     assert plan.agents["agent"].to_list() == list(range(2_160))
-    assert "LunarLander's two continuous engines in bins instead of its 4 actions" in study.deviations
+    assert (
+        "LunarLander's two continuous engines in bins, 9, 49, 225 actions, instead of its 4 actions" in study.deviations
+    )
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of smoke, small, full"):
         make_study("lunarlander-actions", "paper")
 

@@ -32,9 +32,9 @@ def test_a_verdict_in_numbers() -> None:
     # AUC 12 against 2. The lowest resample of the first is 11, the highest of the second 3.
     assert found.difference == Interval(10.0, 8.0, 12.0)
     assert found.improvement == Interval(1.0, 1.0, 1.0)
-    assert sentence(found) == "IB-DQN(4) scores higher than DQN."
+    assert sentence(found) == "IB-DQN(4) scored higher than DQN."
     assert sentence_with_numbers(found) == (
-        "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
+        "IB-DQN(4) scored higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
         "[8.0, 12.0]; probability of improvement 1.00 [1.00, 1.00], on Here."
     )
     wide = found._replace(values=(149.83, 100.0), difference=Interval(49.83, 24.04, 75.71))
@@ -43,7 +43,7 @@ def test_a_verdict_in_numbers() -> None:
     assert single.difference_text == "+15.23 (one seed: no interval)"
     back = compare_pair(data_of(TWO), pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
     assert isinstance(back, Comparison)
-    assert sentence(back) == "DQN scores lower than IB-DQN(4)."
+    assert sentence(back) == "DQN scored lower than IB-DQN(4)."
 
 
 def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
@@ -137,7 +137,7 @@ def test_the_first_sentence_compares_no_differences_of_different_environments() 
         ("Small", "ib-dqn", 2.0): (0.9, 1.0, 1.1, 1.2),
         ("Large", "ib-dqn", 4.0): (1015, 1030, 1060, 1070),
     }
-    runs = {(*key, seed): [own, own] for key, values in scores.items() for seed, own in enumerate(values)}
+    runs = {(*key, seed): [own, own] for key, values in scores.items() for seed, own in enumerate(5 * values)}
     first, _ = compare_all(data_of(runs)).sentences
     assert first.startswith("The clearest gain: IB-DQN(2) scores higher than DQN: mean AUC 1.05 against 0.25")
     large = {("Large", *key[1:]): own for key, own in runs.items() if key[0] == "Large" or key[2]}
@@ -176,7 +176,7 @@ def test_headlines_count_all_comparisons() -> None:
     scores = {
         ("Here", "ib-dqn", k, seed): [base + seed] * 2
         for k, base in ((0.0, 0.0), (1.0, 10.0), (2.0, 20.0), (4.0, 0.0), (8.0, -9.0))
-        for seed in (0, 1)
+        for seed in range(10)
     }
     found = data_of(scores)
     first, second = Verdict([compared(found, number) for number in range(4)]).sentences
@@ -186,6 +186,20 @@ def test_headlines_count_all_comparisons() -> None:
         "(IB-DQN(4))."
     )
     assert Verdict([]).sentences == ["There is one algorithm, and nothing to compare it with."]
+
+
+def test_of_few_seeds_nothing_is_called_a_gain() -> None:
+    """k = 2 is better by 20 with two seeds, and k = 1 by 10 with ten."""
+    seeds = {0.0: 10, 1.0: 10, 2.0: 2}
+    levels = {0.0: 0.0, 1.0: 10.0, 2.0: 20.0}
+    runs = {
+        ("Here", "ib-dqn", k, seed): [levels[k] + seed / 10] * 2 for k, count in seeds.items() for seed in range(count)
+    }
+    first, _ = compare_all(data_of(runs)).sentences
+    assert first.startswith("The largest gain: IB-DQN(1) scores higher than DQN: ")
+    few = {key: own for key, own in runs.items() if key[-1] < 2}
+    first, _ = compare_all(data_of(few)).sentences
+    assert first.startswith("The largest difference in these runs: IB-DQN(2) scored higher than DQN: ")
 
 
 def test_pairs_are_named_where_baselines_differ() -> None:

@@ -359,7 +359,7 @@ def test_nothing_is_concluded_from_few_seeds_in_any_sentence() -> None:
     assert few[-1] == "6 comparisons are left out, because there are too few seeds: --compare shows them."
     assert not any("left out" in line for line in (*enough, *said(9, "ib-dqn step_size=0.1:4,ib-dqn step_size=0.1:1")))
     assert any(line.startswith("The largest gain: ") for line in enough)
-    assert "scores lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
+    assert "scored lower than" in said(9, "IB-DQN(4) with step size 0.1,IB-DQN(1) with step size 0.1")[-1]
     pages = [results_page(Results(table(falling, KS, SIZES, seeds=seeds), (), ()), resamples=FEW) for seeds in (9, 10)]
     assert [">Findings</caption>" in page for page in pages] == [False, True]
 

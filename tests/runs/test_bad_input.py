@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from replaced_options import replaced
 from torch import nn
 
 import valueshare
@@ -127,7 +128,7 @@ def test_refused(
     monkeypatch.chdir(tmp_path)
     words, message = BAD[name]
     env = [] if "--env" in words else ["--env", "CartPole-v1"]
-    code, _, err = cli("train", *env, "--seeds", "2", *words, "--out", "deep/run")
+    code, _, err = cli(*replaced(["train", *env, "--seeds", "2", "--out", "deep/run"], words))
     assert code == 2
     assert message in err
     assert err.count("\n") == 1

@@ -18,6 +18,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.report.folder import STALE_SECONDS, Report, write_files
 from valueshare.runs.directory import (
+    check_results_target,
     holds,
     remove_staging_folders,
     results_folder,
@@ -68,6 +69,21 @@ def test_a_finished_folder_is_there_whole(tmp_path: Path, name: str) -> None:
     assert not holds(tmp_path / name, OTHERS)
     assert [entry.name for entry in tmp_path.iterdir()] == [Path(name).parts[0]]  # and no more
     assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o755
+
+
+def test_results_are_not_put_into_other_results(tmp_path: Path) -> None:
+    config = {"valueshare": "1", "kind": "some"}
+    with results_folder(tmp_path / "outer", config):
+        pass
+    before = sorted(tmp_path.rglob("*"))
+    (tmp_path / "link").symlink_to("outer")
+    for inner in ("outer/inner", "outer/records/inner", "link/inner"):
+        with pytest.raises(InvalidInput, match=r"is inside the results in .*outer: choose another `out`$"):
+            check_results_target(tmp_path / inner, config)
+        with pytest.raises(InvalidInput, match="is inside the results in"), results_folder(tmp_path / inner, config):
+            pass
+    (tmp_path / "link").unlink()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_until_then_nothing_is_at_its_place(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,11 +11,12 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
 from valueshare.runs import logs
-from valueshare.runs.display import COMPILING, Display
+from valueshare.runs.display import COMPILING, Display, print_lines
 from valueshare.runs.plan import split
 from valueshare.runs.planning import make_plan
 from valueshare.runs.variants import label, shown_k, variant_columns, variant_scores
@@ -248,6 +250,17 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "import_module", missing)
     with pytest.raises(InvalidInput, match=re.escape(install_command("tensorboard"))):
         logs.require_tensorboard()
+
+
+def test_notes_of_a_quiet_run_are_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    small: dict[str, Any] = {"seeds": 1, "steps": 8, "eval_interval": 8, "eval_episodes": 1, "eval_episode_limit": 5}
+    valueshare.train("CartPole-v1", k=2, learning_starts=100, out=tmp_path / "run", progress=False, **small)
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("CartPole-v1: no updates will run: the first is due after step 104, ")
+    caplog.clear()
+    print_lines(Console(file=io.StringIO()), "note: seen", "a line")
+    print_lines(Console(quiet=True), "a line")
+    assert caplog.records == []
 
 
 def test_only_who_has_a_beta_is_named_with_it() -> None:

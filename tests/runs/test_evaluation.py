@@ -21,6 +21,7 @@ from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
+from valueshare.runs.locks import lock_run
 from valueshare.runs.run import Run
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
@@ -120,6 +121,29 @@ def test_a_run_that_trains_meanwhile_is_read_from_a_newer_checkpoint(run: Run, t
     assert played.filter(pl.col("agent") >= 4)["score"].to_list() == expected
 
 
+def test_agents_of_an_older_checkpoint_are_said_to_be_so_once(
+    run: Run, tmp_path: Path, cli: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    newest = sorted(folder.glob("checkpoints/population-1/state-*"))[-1]
+    newest.write_bytes(b"")
+    code, said, _ = cli("evaluate", folder, "--episodes", 1, "--episode-limit", 5)
+    assert code == 0
+    steps = [line.split(", ")[-3] for line in said.splitlines() if ": mean score " in line]
+    assert steps[0] == "step 300"
+    assert steps[-1] != "step 300"
+    assert [record.getMessage().endswith("using the checkpoint before it") for record in caplog.records] == [True]
+
+
+def test_an_agent_without_a_checkpoint_needs_one(run: Run, tmp_path: Path, cli: Callable[..., Any]) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    shutil.rmtree(folder / "checkpoints")
+    line = f"valueshare: agent 0 has no checkpoint: valueshare resume {folder} first\n"
+    assert tuple(cli("evaluate", folder)) == (2, "", line)
+    with lock_run(folder):
+        assert "is being trained by another process: wait for it to finish" in cli("evaluate", folder).err
+
+
 def test_a_policy_is_read_from_the_checkpoint_that_replaced_the_newest_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,9 +179,9 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     assert (float(low), float(high)) == pytest.approx((row["ci95_low"], row["ci95_high"]), abs=0.06)
     assert lines[1].endswith("2 agents, 5 episodes each")
     _, out, _ = cli("evaluate", run.folder, "--episodes", 5, "--agent", 0)
-    assert "(no interval), 1 agent, 5 episodes each\nepisodes: " in out  # no interval is no narrow one
+    assert "(no interval), step 300, 1 agent, 5 episodes each\nepisodes: " in out  # no interval is no narrow one
     agents = agent_table("CartPole-v1", "dqn", seeds=range(10))
-    episodes = agents.select("agent", score=pl.col("agent").cast(pl.Float64))
+    episodes = agents.select("agent", score=pl.col("agent").cast(pl.Float64), step=100)
     assert len(evaluation_lines(agents, episodes)) == 1
     assert len(evaluation_lines(agents.head(9), episodes.head(9))) == 2
 

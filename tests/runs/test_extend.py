@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from valueshare.analysis import read_results
 from valueshare.files import write_json
 from valueshare.records import read_progress
 from valueshare.runs import run_folder
+from valueshare.runs.locks import lock_run
 from valueshare.runs.progress import reset_progress
 from valueshare.runs.run import Run
 from valueshare.runs.storage.stores import Store
@@ -199,6 +201,53 @@ def test_the_other_arguments_are_those_of_resume() -> None:
     of_extend, of_resume = (dict(inspect.signature(each).parameters) for each in (valueshare.extend, valueshare.resume))
     assert of_extend.pop("steps").default is inspect.Parameter.empty
     assert of_extend == of_resume
+
+
+def shorten(folder: Path, pattern: str) -> None:
+    for file in folder.glob(pattern):
+        file.write_bytes(file.read_bytes()[:20])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda run: shorten(run, "checkpoints/population-1/state-000002.*"),
+            r"^the run in {run} is damaged \(checkpoint-000002.json: state-000002.*\): valueshare resume {run}",
+        ),
+        (
+            lambda run: (run / "records" / "population-0-000002.parquet").unlink(),
+            r"^the run in {run} is damaged \(.*: population-0-000002.parquet: no such .*\): valueshare resume {run}",
+        ),
+        (
+            lambda run: shutil.rmtree(run / "checkpoints"),
+            r"^the run in {run} is damaged \(there are records of population-0 and no checkpoint\): valueshare resume",
+        ),
+        (lambda run: shutil.rmtree(run / "records"), "is damaged, and no checkpoint is from before it: start the run"),
+        (lambda run: shorten(run, "checkpoints/population-0/check*"), "^no checkpoint in .* start the run again"),
+        (lambda run: shorten(run, "checkpoints/population-1/state*"), "^no checkpoint in .* start the run again"),
+    ],
+)
+def test_a_finished_run_that_is_damaged_is_not_called_unfinished(
+    own: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(own)
+    with pytest.raises(InvalidInput, match=message.format(run=re.escape(str(own)))):
+        valueshare.extend(own, steps=120, progress=False)
+    if "resume" not in message:
+        with pytest.raises(InvalidInput, match="start the run again"):  # as `resume` says
+            valueshare.resume(own, progress=False)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_that_is_being_trained_cannot_be_extended(
+    own: Path, finished: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not finished:
+        shutil.rmtree(own / "checkpoints" / "population-1")
+    with lock_run(own), pytest.raises(InvalidInput, match="is being trained by another process: wait for it to fin"):
+        valueshare.extend(own, steps=120)
+    assert capsys.readouterr().out == ""
 
 
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:

@@ -223,6 +223,20 @@ def test_what_fails_at_once_is_refused(kind: str, message: str, tmp_path: Path, 
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "raised"),
+    [
+        ("\nundefined", "NameError: name 'undefined' is not defined (own_module.py, line 2)"),
+        ("raise SystemExit(3)", "SystemExit: 3 (own_module.py, line 1)"),
+    ],
+)
+def test_what_a_module_raises_is_not_of_a_constructor(text: str, raised: str, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "code" / "own_module.py").write_text(text)
+    env = "own_module:own/New-v0"
+    message = f"valueshare: the environment {env} raised {raised} in its module own_module\n"
+    assert tuple(cli("train", "--env", env, *WORDS, "--out", tmp_path / "run")) == (2, "", message)
+
+
 def test_seeds_have_31_bits(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "run"
     run = valueshare.train("own_countdown:own/Drawing-v0", out=folder, **QUICK)

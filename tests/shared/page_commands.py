@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from page_snippets import ROOT, Snippet
+from replaced_options import replaced
 from served import ask
 
 SMALL = """--steps 40 --eval-interval 20 --seeds 2 --learning-starts 10 --eval-episodes 1 --eval-envs 1
@@ -166,7 +167,8 @@ def run_command(snippet: Snippet, cli: Cli, run: Path, *, slow: bool) -> None:
     for name in (name for name in FOLDERS if name in given and not Path(name).exists()):
         shutil.copytree(run, name)
     plan = "--plan" in given or "--plan" in options
-    given = [*(word for word in (*given, *shlex.split(options)) if word != "--plan"), *(["--plan"] if plan else [])]
+    given = replaced(given, shlex.split(options)) if given[0] == "valueshare" else [*given, *shlex.split(options)]
+    given = [*(word for word in given if word != "--plan"), *(["--plan"] if plan else [])]
     if given[:2] == ["valueshare", "reproduce"] and plan:  # many pages have it, and it takes seconds
         code, err = planned(given, cli)
     elif given[0] == "valueshare":

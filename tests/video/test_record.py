@@ -216,7 +216,7 @@ def test_before_the_first_phase_is_done(tmp_path: Path) -> None:
     every: dict[str, Any] = {**SHORT, "hidden": HIDDEN, "should_stop": lambda: True}
     assert not valueshare.train("CartPole-v1", "dqn", seeds=1, out=out, **every).finished
     (tmp_path / "out.mp4").write_bytes(b"mine")
-    with pytest.raises(InvalidInput, match="agent 0 has no checkpoint yet"):
+    with pytest.raises(InvalidInput, match="agent 0 has no checkpoint: valueshare resume"):
         play(out, 0, tmp_path / "out.mp4")
 
 

@@ -109,8 +109,12 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
             f"{FEW_SEEDS} for advice; write `seeds = {FEW_SEEDS}`"
         )
     notes = []
-    if seeds < FEW_SEEDS:
-        notes.append(f"{pluralize(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
+    by_env = winners.group_by("env", maintain_order=True).agg(pl.col("seeds").first())
+    few = by_env.filter(pl.col("seeds") < FEW_SEEDS)
+    for env, count in few.iter_rows() if by_env["seeds"].n_unique() > 1 else few.head(1).iter_rows():
+        where = f"{env}: " if by_env["seeds"].n_unique() > 1 else ""
+        verb = "is" if count == 1 else "are"
+        notes.append(f"{where}{pluralize(count, 'seed')} {verb} too few for advice: run at least {FEW_SEEDS}")
     for env, env_winners in winners.group_by("env", maintain_order=True):
         row = env_winners.row(0, named=True)
         if row["fewest_seeds"] < row["seeds"]:

@@ -18,6 +18,7 @@ from valueshare.text import shorten_list
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
+NAMES, NUMBERS = ("env", "algorithm"), ("k", "seed", "step", "score")  # columns by their types
 # The columns that identify a run, where a table has them.
 RUN_COLUMNS = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")
 ONE_SEED = ": one seed, no interval"  # after the name of a group
@@ -32,10 +33,15 @@ class Estimate(NamedTuple):
 
 
 def require(table: pl.DataFrame, *columns: str) -> None:
-    """Refuse a table that lacks one of these columns."""
+    """Refuse a table that lacks one of these columns, or has it in a type that it cannot have."""
     for name in columns:
         if name not in table.columns:
             raise InvalidInput(f"there is no column {name!r}: choose one of {', '.join(table.columns)}")
+        kind = table.schema[name]
+        if name in NUMBERS and not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
+            raise InvalidInput(f"the column {name!r} is of type {kind}: convert it to numbers, like pl.Float64")
+        if name in NAMES and not (kind.is_integer() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Null)):
+            raise InvalidInput(f"the column {name!r} is of type {kind}: convert it to pl.String")
 
 
 def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:

@@ -16,9 +16,9 @@ class AtariBench:
     agents: int = 16
     """Agents that step in lockstep."""
     algorithm: str = "dqn"
-    """One algorithm of `valueshare train`."""
+    """Algorithm to measure, one of `valueshare train`."""
     env: tuple[str, ...] = ("Pong",)
-    """Atari games, assigned to the agents in turn; the single plain agent plays the first."""
+    """Environments: Atari games, assigned to the agents in turn; the single plain agent plays the first."""
     replay_capacity: int = 1_000_000
     """Replay capacity per agent, in transitions, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None

@@ -4,6 +4,7 @@ Heavy libraries are imported by the commands that need them.
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
 LARGEST_EXPONENT = 10**100  # 1e400 would take memory; settings check their own ranges
+PAIRS = "--compare"  # its values are pairs, with a comma
 OUT_OF_MEMORY = "out of memory: give fewer agents, a smaller network or fewer results, or free memory"
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -89,8 +91,9 @@ def make_app() -> App:
     """The parser of all commands."""
     defaults = Parameter(
         consume_multiple=1,  # --k 0 2; at least one value
-        allow_repeating=True,  # the last one wins
+        allow_repeating=None,  # refused, as in `_convert`
         negative=(),
+        json_list=False,  # [64,64] is refused, as 64,64 is
         converter=_convert,
         show_default=_shown_default,
     )
@@ -123,18 +126,20 @@ def _shown_default(value: Any) -> str | None:
 def _convert(kind: Any, tokens: Sequence[Token]) -> Any:
     """The parser's own conversion; a whole number may also be written as 1e5 or 100k, and 1.5 is refused.
 
-    Of an option that is given twice the last one wins, as in argparse; one with several values is refused
-    then, because all of them may have been meant.
+    An option with several values that is given twice is refused, as one with one value is by the parser.
     """
     starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
-    if len(starts) > 1 and get_origin(kind) is tuple:
-        option = str(tokens[0].keyword)
+    option = str(tokens[0].keyword) if tokens else ""
+    if len(starts) > 1:
         given = dict.fromkeys(tuple(token.value for token in tokens[i:j]) for i, j in pairwise([*starts, len(tokens)]))
         values = list(chain.from_iterable(given))
         shared = sum(len(set(group)) for group in given) > len(set(values))  # which of them are meant is not known
         once = f"all of its values after one {option}" if shared else shlex.join([option, *values])
         raise CoercionError(msg=f"{option} is given twice: write {once}", token=tokens[0])
-    tokens = tokens[starts[-1] :] if starts else tokens
+    if get_origin(kind) is tuple and starts and option != PAIRS and any("," in token.value for token in tokens):
+        values = [value for token in tokens for value in re.findall(r"[^\s,()\[\]]+", token.value)]
+        apart = shlex.join([option, *values])
+        raise CoercionError(msg=f"{option}: values are separated by spaces: write {apart}", token=tokens[0])
     if kind in (int, tuple[int, ...]):
         tokens = [_as_integer(token) for token in tokens]
     return convert(kind, tokens)

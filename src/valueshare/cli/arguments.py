@@ -44,7 +44,7 @@ Callbacks = Annotated[
     ),
 ]
 NoCallbacks = Annotated[bool, _execution(help="Do not import and call the callbacks that the run names.")]
-Overwrite = Annotated[bool, _execution(help="Run again and replace the results in the folder.")]
+Overwrite = Annotated[bool, _execution(help="Replace what is there: run again, into the same folder.")]
 MaxResultSize = Annotated[
     str, Parameter(help="Largest size of results in memory; larger ones are refused before they are read.")
 ]
@@ -96,7 +96,7 @@ def exit_with(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def persistent_location(folder: str | Path) -> Location:
+def persistent_location(folder: str | Location) -> Location:
     """The folder or URL to read or write; one that would end with the command is refused."""
     location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
@@ -106,7 +106,7 @@ def persistent_location(folder: str | Path) -> Location:
     return location
 
 
-def writable_location(folder: str | Path) -> Location:
+def writable_location(folder: str | Location) -> Location:
     """The folder or URL to write to; refused if the folder cannot be created."""
     location = persistent_location(folder)
     if not isinstance(location, Path):

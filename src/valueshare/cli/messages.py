@@ -4,6 +4,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -11,10 +12,15 @@ import cyclopts
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
+from valueshare.experiments.tabular_designs import TabularStudy
 from valueshare.population.other_names import canonical_name, other_name_advice
+from valueshare.population.settings import SETTINGS
 from valueshare.text import either, suggestion
 
 TRAIN_PARAMETERS = inspect.signature(train).parameters
+FIXED_IN_STUDIES = {"env", "algorithm", "k", "seeds", "first_seed", *SETTINGS}
+FIXED_IN_TABULAR_STUDIES = {field.name for field in fields(TabularStudy)}
+TABULAR_STUDIES = ("reproduce gridworld", "reproduce gridworld-actions")
 FIXED_SETTINGS = {"resume": "resumes", "extend": "is extended"}  # commands that take no settings, and their verb
 # Examples of required arguments.
 EXAMPLES = {
@@ -42,6 +48,8 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
             if argument.tokens or error.keyword:
                 count = argument.token_count()[0]
                 return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
+            if unused[:1] == ["help"]:
+                return _use_help(command)
             if name == "--env" and unused and not unused[0].startswith("-"):
                 return f"missing required argument --env: write --env {shlex.quote(unused[0])}"
             for word in unused:
@@ -49,11 +57,15 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
                 if option.startswith("--") and option not in options:
                     return f"missing required argument {name}, and {_no_option(command, option, options)}"
             return f"missing required argument {name}, for example {EXAMPLES[name]}; see valueshare {command} --help"
+        case cyclopts.RepeatArgumentError():
+            return _given_twice(error.token.keyword or "", error.root_input_tokens or ())
         case cyclopts.CoercionError(msg=str() as text):
             return text
         case cyclopts.CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: invalid value{value}: write {_expected_type(error.target_type)}"
+        case cyclopts.UnusedCliTokensError() if unused[0] == "help":
+            return _use_help(command)
         case cyclopts.UnusedCliTokensError():
             return f"{command}: unexpected argument {unused[0]!r}: {_without(command, unused[0], error, options)}"
     error.verbose = False
@@ -66,6 +78,15 @@ def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str
         return []
     arguments = error.app.assemble_argument_collection()
     return [name for argument in arguments if not (valued and _is_switch(argument)) for name in argument.names]
+
+
+def _given_twice(option: str, tokens: Sequence[str]) -> str:
+    """Refuse an option that is given twice, or as --X and --no-X."""
+    name = f"--{option.removeprefix('--').removeprefix('no-')}"
+    negative = f"--no-{name.removeprefix('--')}"
+    if name in tokens and negative in tokens:
+        return f"{name} and {negative} contradict each other: leave one out"
+    return f"{option} is given twice: write it once"
 
 
 def _is_switch(argument: cyclopts.Argument) -> bool:
@@ -91,10 +112,24 @@ def _without(command: str, word: str, error: cyclopts.CycloptsError, options: Se
 
 def _no_command(group: str, tokens: Sequence[str], commands: Sequence[str]) -> str:
     """Refuse an unknown command; suggest a similar one, or list all."""
+    if tokens[0] == "help":
+        of = " ".join([group, *tokens[1:]]).strip()
+        return _use_help(of if of in commands or of in groups(commands) else group)
+    if tokens[0] == "version":
+        return "unknown command 'version': write valueshare --version"
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
     near = suggestion(" ".join(tokens[:2]), known, 1) or suggestion(tokens[0], known, 1)
     hint = near or f"write one of {', '.join(known.values())}"
     return f"unknown command {f'{group} {tokens[0]}'.strip()!r}: {hint}"
+
+
+def groups(commands: Sequence[str]) -> set[str]:
+    """The first words of commands of two words."""
+    return {name.partition(" ")[0] for name in commands if " " in name}
+
+
+def _use_help(command: str) -> str:
+    return f"unknown command 'help': write {' '.join(['valueshare', *command.split()])} --help"
 
 
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
@@ -103,6 +138,8 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     if option in options:
         return f"options are not read after --: write {option} before it"
     name, refusal = _as_name(option), f"{command} has no option {option}"
+    if not option.startswith("--") and (written := _as_option(name)) in options:
+        return f"{refusal}: write {written}"
     ours = canonical_name(name, map(_as_name, options))
     if ours is not None:
         return f"{refusal}: {other_name_advice(name, ours)}"
@@ -114,6 +151,11 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     if advice and all(named in options for named in ("--device", *map(_as_option, re.findall("`([a-z_]+)", advice)))):
         return f"{refusal}: {advice}"
     all_of_them = f"valueshare {command} --help has all"
+    in_tabular = command in TABULAR_STUDIES
+    fixed = FIXED_IN_TABULAR_STUDIES if in_tabular else FIXED_IN_STUDIES
+    if command.startswith("reproduce ") and train_option in fixed:
+        with_it = "tabular" if in_tabular else "train"
+        return f"{refusal}, as it is fixed in the study: valueshare {with_it} has {_as_option(train_option)}"
     if train_option is not None:
         return f"{refusal}: {_as_option(train_option)} is an option of train; {all_of_them}"
     names = {_as_name(known): known for known in options}  # leading dashes would make all similar

@@ -34,7 +34,7 @@ def play(
         seed: Seed of environment and exploration; the same seed gives the same video.
         epsilon: Probability of a random action; default: that of the run's evaluations.
         episode_limit: Maximum steps per episode; default: that of the run's evaluations, or the environment's own.
-        overwrite: Replace an existing file.
+        overwrite: Replace what is there: an existing file.
     """
     set_passive_omp_wait()
     with stop_on_signals() as stop:

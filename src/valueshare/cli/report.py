@@ -42,7 +42,7 @@ def report(
     Args:
         runs: Run folders, URLs like s3://bucket/run, or results of other programs; several are combined, or compared
             if they have the same agents.
-        out: Folder for figures and tables; default: RUN/report, or ./report for several runs or a URL.
+        out: Folder to write to; default: RUN/report, or ./report for several runs or a URL.
         figures: iqm, performance-profile, auc-change, overestimation-reduction, action-gap-increase, sensitivity,
             settings-map, overestimation-against-k, action-gap-against-k, iqm-rmsprop, gain-against-actions,
             learning-curves, overestimation-curves, geometry; default: all for which there are results.

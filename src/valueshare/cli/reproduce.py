@@ -42,7 +42,8 @@ def lunarlander(*, scale: PaperScale = "small", eval_episodes: EvalEpisodes = No
     To resume a stopped run, run the same command again.
 
     Args:
-        scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
+        scale: Size of the study; smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a
+            GPU.
     """
 
 
@@ -56,8 +57,8 @@ def lunarlander_step_size(
     command again.
 
     Args:
-        scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
-            needs a GPU.
+        scale: Size of the study; smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step
+            sizes x 30 seeds, needs a GPU.
     """
 
 
@@ -71,7 +72,8 @@ def lunarlander_actions(
     the other half. To resume a stopped run, run the same command again.
 
     Args:
-        scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
+        scale: Size of the study; smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000
+            steps, needs a GPU.
     """
 
 
@@ -93,11 +95,12 @@ def minatar(
     resume a stopped run, run the same command again.
 
     Args:
-        scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
-        env: MinAtar games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; default: all, at scale smoke
-            Breakout and SpaceInvaders.
-        algorithm: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; default: all.
-        step_size: Step sizes (learning rates), each with every algorithm; default: for each algorithm the one that was
+        scale: Size of the study; smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x
+            5,000,000, need a GPU.
+        env: Environments: the MinAtar games Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; default: all, at
+            scale smoke Breakout and SpaceInvaders.
+        algorithm: Algorithms: dqn, double-dqn, dueling-dqn, ib-dqn, rdq, iqn, ib-iqn; default: all.
+        step_size: Step size (learning rate), each with every algorithm; default: for each algorithm the one that was
             chosen on other seeds.
         first_seed: First seed; the seeds are consecutive. Choose step sizes on seeds that you do not report.
         steps: Environment steps per agent; default: that of the scale.
@@ -118,11 +121,12 @@ def atari57(
     To resume a stopped study, run the same command again.
 
     Args:
-        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
-        algorithm: Algorithms to compare; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq, iqn
-            and ib-iqn.
-        k: Value-sharing k of the ib- algorithms (n: the number of actions); default: n, for ib-dqn at the paper's scale
-            also 1.
+        scale: Size of the study; smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper:
+            50 million steps.
+        algorithm: Algorithms: those of train; default: dqn and ib-dqn, at the paper's scale also dueling-dqn, rdq,
+            iqn and ib-iqn.
+        k: Value-sharing k, of the ib- algorithms (n: the number of actions); default: n, for ib-dqn at the paper's
+            scale also 1.
     """
 
 
@@ -133,7 +137,8 @@ def atari_sensitivity(
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
+        scale: Size of the study; smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper:
+            50 million steps.
         k: Value-sharing k (n: the number of actions); default: 0, 1, 32, 64, ..., 1024, fewer at the
             smaller scales.
     """
@@ -144,7 +149,8 @@ def atari_rmsprop(*, scale: PaperScale = "small", atari: OfAtari = ATARI, option
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games.
 
     Args:
-        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
+        scale: Size of the study; smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper:
+            50 million steps.
     """
 
 
@@ -159,6 +165,7 @@ def atari_rdq_beta(
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
-        scale: smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps.
-        beta: Weights of the penalty; default: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
+        scale: Size of the study; smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper:
+            50 million steps.
+        beta: RDQ: weight of the penalty; default: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """

@@ -44,9 +44,9 @@ class StudyOptions:
     compile: AutoCompile = None
     tf32: Tf32 = False
     out: Out = None
-    """Folder of runs and report; default: results/STUDY-SCALE."""
+    """Folder to write to, runs and report; default: results/STUDY-SCALE."""
     plan: Annotated[bool, in_group("execution")] = False
-    """Print the plan and the memory needed, without running anything."""
+    """Print the plan without running anything: the settings and the memory needed."""
     threads: Threads = 0
     launcher: LauncherArguments = LOCAL
 
@@ -63,7 +63,7 @@ class AtariOptions:
     """Options of Atari studies alone."""
 
     env: Annotated[tuple[str, ...], in_group("environment")] = ()
-    """Atari games, like Pong or NameThisGame; default: those of the scale."""
+    """Environments: Atari games, like Pong or NameThisGame; default: those of the scale."""
     steps: Annotated[int | None, _setting("steps", SCALE)] = None
     eval_interval: Annotated[int | None, _setting("eval_interval", SCALE)] = None
     eval_timesteps: Annotated[int | None, in_group("evaluation")] = None
@@ -196,7 +196,8 @@ def _plan_lines(
 ) -> Iterator[str]:
     """The plan of every run, its hours if it is `timed`, and its deviations from what is published.
 
-    All settings and all deviations are listed if the study is only `planned`. A study that does not fit into memory is
+    All settings and all deviations are listed if the study is only `planned`; else each run prints its plan when it
+    begins. A study that does not fit into memory is
     refused after the lines, and its speed is not measured.
     """
     from valueshare.envs import atari_protocol
@@ -210,11 +211,12 @@ def _plan_lines(
         for run in study_runs:
             prepared = prepare_plan(run.plan, execution, cluster, try_compile=False)
             plan, launcher = prepared.plan, prepared.launcher
-            yield from (*about(plan, prepared.resources.workers.value), *[""] * planned, *prepared.lines)
+            lines = [*about(plan, prepared.resources.workers.value), *[""] * planned, *prepared.lines]
             try:
-                yield f"memory: {prepared.check()}"
+                lines.append(f"memory: {prepared.check()}")
+                yield from lines if planned else ()  # else each run prints them when it begins
             except DoesNotFit as error:
-                yield "memory: does not fit"
+                yield from (*lines, "memory: does not fit")
                 fewer = ", or a smaller `population_agents`" if error.fewer_agents_fit else ""
                 refusal = refusal or InvalidInput(f"{error}{fewer}")
             if cluster is not None and planned:  # else each run prints it when it begins
@@ -226,9 +228,11 @@ def _plan_lines(
                 settings = next(iter(plan.settings.values()))
                 run_seconds = plan.agents.height * (settings.steps + evaluation_steps(settings)) / speed
                 origin = "as requested" if rate else "measured in this process"
-                yield f"{_duration(run_seconds)}, evaluations included, at {speed:,.0f} agent-steps/s ({origin})"
+                where = "" if planned else f"{run.folder}: "
+                yield f"{where}{_duration(run_seconds)}, evaluations included, at {speed:,.0f} agent-steps/s ({origin})"
                 seconds += run_seconds
-            yield f"run folder: {run.folder}"
+            if planned:
+                yield f"run folder: {run.folder}"
     agents = pluralize(sum(run.plan.agents.height for run in study_runs), "agent")
     share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
     yield f"{study.name}: {agents} in all{share}{f', {_duration(seconds)}' if seconds else ''}"

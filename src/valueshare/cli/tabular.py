@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import K, Out, Overwrite, writable_location
+from valueshare.cli.arguments import K, Out, Overwrite, persistent_location, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.run_and_report import command_line
 from valueshare.expansion import Coefficient, is_n, resolve_ks
@@ -42,9 +42,9 @@ class SweepLauncher:
     ray_cpus: int = 0
     """CPUs and threads per task, which is one k and a few step sizes; 0: one."""
     ray_retries: int = 3
-    """How many times a task is run again after its worker is lost."""
+    """How many times a task is run again, from its start, after its worker is lost."""
     shard: str = ""
-    """Shard of the grid to run, 1/N to N/N, in its own folder; default: the whole grid."""
+    """Shard to run, 1/N to N/N, in its own folder; default: the whole grid."""
 
 
 LOCAL_SWEEP = SweepLauncher()
@@ -55,7 +55,7 @@ class SweepExecution:
     """Options of running a sweep, besides its folder."""
 
     plan: Annotated[bool, in_group("execution")] = False
-    """Print environments, k, step sizes, seeds, timesteps and folder, without running anything."""
+    """Print the plan without running anything: environments, k, step sizes, seeds, timesteps and folder."""
     overwrite: Overwrite = False
     launcher: Annotated[SweepLauncher, in_group("cluster", name="*")] = LOCAL_SWEEP
 
@@ -70,8 +70,8 @@ def reproduce_gridworld(
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
-        scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records and report; default: results/gridworld, or results/gridworld-smoke.
+        scale: Size of the study: the paper's full grid, or a smoke test of a few seconds.
+        out: Folder to write to, records and report; default: results/gridworld, or results/gridworld-smoke.
     """
     _reproduce("gridworld", scale, gridworld_studies(scale), out, running)
 
@@ -82,8 +82,9 @@ def reproduce_gridworld_actions(
     """Additional study (not in the paper): the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
     Args:
-        scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
-        out: Folder for records and report; default: results/gridworld-actions, or results/gridworld-actions-smoke.
+        scale: Size of the study: the full grid, minutes to an hour, or a smoke test of a few seconds.
+        out: Folder to write to, records and report; default: results/gridworld-actions, or
+            results/gridworld-actions-smoke.
     """
     _reproduce("gridworld-actions", scale, gridworld_actions_studies(scale), out, running)
 
@@ -98,6 +99,8 @@ def _reproduce(
 
 def tabular(
     *,
+    env: Annotated[tuple[str, ...], in_group("environment")] = (DEFAULT.env,),
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (DEFAULT.algorithm,),
     study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
     k: K = DEFAULT.k,
     out: Out = None,
@@ -105,15 +108,30 @@ def tabular(
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
+    Every combination of environment and algorithm is a study with a folder and a report of its own.
+
     Args:
+        env: Environments: gridworld, FrozenLake-v1, FrozenLake8x8-v1, CliffWalking-v1 and Taxi-v4, and your own,
+            module:Name-v0.
+        algorithm: Algorithms: q-learning, sarsa and expected-sarsa.
         k: Value-sharing k (0: none; n: the number of actions, copies included). The others are compared with the
             smallest.
-        out: Folder for records and report; default: results/ENVIRONMENT-ALGORITHM.
+        out: Folder to write to, records and report; default: results/ENVIRONMENT-ALGORITHM. Several studies are in
+            OUT/ENVIRONMENT-ALGORITHM each.
     """
-    study = replace(study, k=_as_numbers(k, study))
-    name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = f"results/{name}" if out is None else out
-    _run((study,), folder, command_line("tabular", _changed(study)), running)
+    named = dict.fromkeys(replace(study, env=one, algorithm=name) for one in env for name in algorithm)
+    studies = [replace(each, k=_as_numbers(k, each)) for each in named]
+    if len(studies) > 1:  # what is wrong with the last one is said before the first one runs
+        from valueshare.experiments.tabular import study_mdp
+
+        for each in studies:
+            check_memory((each,))
+            study_mdp(each)
+    for each in studies:
+        name = f"{each.env}-{each.algorithm}".replace("/", "-").replace(":", "-")
+        above = "results" if out is None else out
+        folder = out if out is not None and len(studies) == 1 else persistent_location(above) / name
+        _run((each,), folder, command_line("tabular", _changed(each)), running)
 
 
 def _as_numbers(k: Sequence[Coefficient], study: TabularStudy) -> tuple[float, ...]:
@@ -126,7 +144,7 @@ def _as_numbers(k: Sequence[Coefficient], study: TabularStudy) -> tuple[float, .
     return tuple(resolve_ks(k, actions * study.action_copies))
 
 
-def _run(studies: Sequence[TabularStudy], given: str, command: str, running: SweepExecution) -> None:
+def _run(studies: Sequence[TabularStudy], given: str | Location, command: str, running: SweepExecution) -> None:
     """Run the studies and report them, or run one shard of their grid in a separate folder."""
     check_memory(studies)
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies

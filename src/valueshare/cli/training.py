@@ -41,13 +41,15 @@ from valueshare.signals import StopRequest, stop_on_signals
 if TYPE_CHECKING:
     from valueshare.runs.run import Run
 
+KNOWN_ALGORITHMS = f"Algorithms: {', '.join(ALGORITHM_INFO)}."
+
 
 @settings_in_signature(as_option, None)
 def train(
     *,
     env: Annotated[tuple[str, ...], in_group("environment")],
     backend: Annotated[Literal["auto", Backend], in_group("environment")] = "auto",
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=f"{', '.join(ALGORITHM_INFO)}.")] = ("ib-dqn",),
+    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=KNOWN_ALGORITHMS)] = ("ib-dqn",),
     k: K = (0.0,),
     seeds: Annotated[int, in_group("algorithm")] = 8,
     first_seed: Annotated[int, in_group("algorithm")] = 0,
@@ -69,17 +71,17 @@ def train(
     every combination is trained.
 
     Args:
-        env: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3; Atari games,
-            like Pong; MinAtar games, like Breakout-MinAtar; Box actions in bins, like
+        env: Environments: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3;
+            Atari games, like Pong; MinAtar games, like Breakout-MinAtar; Box actions in bins, like
             LunarLanderContinuous-v3-bins7x7.
         backend: Library that steps the environments; auto: ALE for Atari games, numba for MinAtar games, Gymnax (jax)
             for bsuite, else EnvPool or Gymnasium.
-        k: Value-sharing k of the ib- algorithms: the mean of the action outputs is scaled by k + 1 (0: none, as in
+        k: Value-sharing k, of the ib- algorithms: the mean of the action outputs is scaled by k + 1 (0: none, as in
             dqn; n: the number of actions).
         seeds: Number of seeds (agents per combination).
         first_seed: First seed; the seeds are consecutive.
-        out: Run folder, or URL like s3://bucket/run; default: runs/ENVIRONMENT-ALGORITHM.
-        plan: Print all settings and the memory needed, without running anything.
+        out: Folder to write to, or URL like s3://bucket/run; default: runs/ENVIRONMENT-ALGORITHM.
+        plan: Print the plan without running anything: all settings and the memory needed.
     """
     overrides = {name: value for name, value in settings.items() if value is not None}
     _check_before_imports(algorithm, seeds, overrides)
@@ -166,7 +168,7 @@ def extend(
 
     Args:
         run: The run's folder or URL; with --shard, the folder that holds the shards.
-        steps: Environment steps per agent in total, more than the run has.
+        steps: Environment steps per agent, in total: more than the run has.
     """
     _resume(run, options, launcher, steps)
 

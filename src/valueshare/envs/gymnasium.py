@@ -8,6 +8,7 @@ and a loop in the background makes the learner wait for the interpreter instead.
 import math
 import re
 import signal
+import sys
 import traceback
 from collections.abc import Iterable
 from typing import Any
@@ -238,7 +239,10 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
         check_module(env_id, reason)
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {one_line(reason)}") from reason
     except RAISED as error:
-        raise _failed(env_id, "constructor", error) from error
+        module = env_id.partition(":")[0] if ":" in env_id else ""
+        # Gymnasium imports the module before it makes an environment of it.
+        doing = "constructor" if not module or module in sys.modules else f"module {module}"
+        raise _failed(env_id, doing, error) from error
 
 
 def _shown(value: object) -> str:

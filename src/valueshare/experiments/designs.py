@@ -41,7 +41,7 @@ class StudyKind(NamedTuple):
     designs: Mapping[str, StudyDesign]  # by scale
     preset: Callable[[str], Preset]  # the published settings, by algorithm
     backend: Backend
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # {actions}: the numbers of actions of the environments
     paper: StudyDesign | None = None  # of the paper; None: the study is ours
     guesses: Mapping[str, str] = NOTHING  # our "games" or "beta", which the paper leaves open
     # Settings that no publication states.
@@ -252,7 +252,7 @@ STUDIES = {
             "small": _of_actions((3, 7, 15), (1e-4, 3e-4, 1e-3), 4, **_LUNARLANDER_SMALL),
             "full": _of_actions((3, 7, 15), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3), 30),
         },
-        "LunarLander's two continuous engines in bins instead of its 4 actions",
+        "LunarLander's two continuous engines in bins, {actions} actions, instead of its 4 actions",
     ),
     "minatar": StudyKind(
         {

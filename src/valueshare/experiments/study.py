@@ -201,7 +201,8 @@ def _deviations(
             yield f"{name}: {_listed(values)} instead of {_listed(published)}"
         elif name in kind.guesses:
             yield kind.guesses[name]
-    yield from kind.notes
+    counts = [str(environment_spec(env, kind.backend).actions) for env in design.envs] if kind.paper else []
+    yield from (note.format(actions=", ".join(counts)) for note in kind.notes)
 
 
 def _other_agents(paper: StudyDesign, design: StudyDesign) -> Iterator[str]:

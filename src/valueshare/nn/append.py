@@ -125,9 +125,11 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
     """Refuse to guess in a network with a value stream beside its last layer: modules do not tell what is centred."""
     values = [path for path, linear in linears.items() if linear.out_features == 1 and path != last]
     if values and linears[last].out_features > 1:
+        count = linears[last].out_features
         raise InvalidInput(
-            f"this network has a value stream too ({values[0]!r}, one output), and after centred advantages, as in "
-            f"Dueling DQN, the layer does nothing: if they are not centred, write `after = {last!r}`"
+            f"this network has a value stream too ({values[0]!r}, one output): in a dueling network the layer follows "
+            f"the sum of value and advantages, Sequential(network, MeanExpansion(k, n={count})), as it does nothing "
+            f"after centred advantages; only if the outputs of {last!r} are the action-values, write `after = {last!r}`"
         )
 
 

@@ -8,7 +8,7 @@ from valueshare.text import suggestion
 
 OTHER_NAMES = {  # of the arguments of `train`
     "env": ("env_id", "env_name", "environment", "environments", "envs", "game", "games"),
-    "algorithm": ("algo", "algos", "algorithms", "agent_name", "method", "methods"),
+    "algorithm": ("alg", "algo", "algos", "algorithms", "agent_name", "method", "methods"),
     "seeds": ("n_seeds", "num_seeds", "agents", "n_agents", "num_agents"),
     "first_seed": ("seed", "random_seed"),
     "steps": ("total_timesteps", "timesteps", "n_timesteps", "total_steps", "num_steps", "max_steps"),
@@ -37,7 +37,7 @@ OTHER_NAMES = {  # of the arguments of `train`
     "eval_epsilon": ("epsilon_eval",),
     "eval_episode_limit": ("max_episode_steps", "episode_limit"),
     "log": ("tensorboard", "tensorboard_log", "wandb", "track"),
-    "device": ("cuda", "gpu"),
+    "device": ("cuda", "gpu", "cpu"),
     "workers": ("n_jobs", "num_workers", "processes"),
     "population_agents": ("agents_at_once",),
     "out": ("output", "output_dir", "log_dir", "logdir", "outdir", "save_dir", "log_folder", "exp_name", "run_name"),
@@ -63,8 +63,13 @@ NOTES = {  # added to the advice for (their name, our name); backticks mark sett
     ("seeds", "seed"): ", and is one number",
     ("cuda", "device"): ", as in `device = 'cuda'`",
     ("gpu", "device"): ", as in `device = 'cuda'`",
+    ("cpu", "device"): ", as in `device = 'cpu'`",
 }
 _ONE_STEP = "n-step returns are not supported; all targets are one-step"
+_SOFT = "soft target updates are not supported; every `target_update_interval` steps, all weights are copied"
+_NO_CLIPPING = "gradients are not clipped; `loss = 'huber'` limits those of large errors"
+_NEW_FOLDER = "nothing is replaced; a new run needs another `out`"
+_RESUMES = "valueshare resume continues the run in a folder"
 UNSUPPORTED_OPTIONS = {  # advice for options without an equivalent, if the command has the settings in backticks
     "callback": "write `callbacks`, a list of functions of (records, run)",
     "n_actions": "the environment sets the number of actions",
@@ -73,7 +78,10 @@ UNSUPPORTED_OPTIONS = {  # advice for options without an equivalent, if the comm
     "double": "write `algorithm = 'double-dqn'`",
     "double_q": "write `algorithm = 'double-dqn'`",
     "dueling": "write `algorithm = 'dueling-dqn'`",
-    "tau": "soft target updates are not supported; every `target_update_interval` steps, all weights are copied",
+    **dict.fromkeys(("tau", "polyak", "polyak_tau"), _SOFT),
+    **dict.fromkeys(("grad_clip", "clip_grad", "clip_grad_norm", "gradient_clip", "max_grad_norm"), _NO_CLIPPING),
+    **dict.fromkeys(("overwrite", "force"), _NEW_FOLDER),
+    **dict.fromkeys(("resume", "restart", "continue", "load", "checkpoint"), _RESUMES),
     "n_step": _ONE_STEP,
     "nstep": _ONE_STEP,
     "n_steps": _ONE_STEP,

@@ -72,6 +72,11 @@ class Comparison(NamedTuple):
         """Seeds from which intervals can be trusted; with several environments, half as many per environment."""
         return FEW_SEEDS if self.envs.height == 1 else FEW_SEEDS // 2
 
+    @property
+    def has_few_seeds(self) -> bool:
+        """Whether they are too few for a conclusion."""
+        return self.fewest_seeds < self.enough_seeds
+
 
 class Verdict(NamedTuple):
     """Every comparison, and sentences on those that cannot be made."""
@@ -93,8 +98,10 @@ class Verdict(NamedTuple):
         first = "No comparison shows a difference."
         if higher or lower:
             rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
-            top = max(higher or lower, key=size)
-            first = f"The {rank} {'gain' if higher else 'loss'}: {sentence_with_numbers(top)}"
+            shown = higher or lower
+            top = max([one for one in shown if not one.has_few_seeds] or shown, key=size)
+            kind = "difference in these runs" if top.has_few_seeds else "gain" if higher else "loss"
+            first = f"The {rank} {kind}: {sentence_with_numbers(top)}"
         against = {comparison.y.style.label for comparison in self.comparisons}
         one = len(against) == 1
         kinds = (("higher", "than", higher), ("lower", "than", lower), ("unclear", "against", unclear))
@@ -121,7 +128,7 @@ class Verdict(NamedTuple):
     @property
     def few_seeds(self) -> list[str]:
         """A warning of the comparison with the fewest seeds, if they are few."""
-        few = [comparison for comparison in self.comparisons if comparison.fewest_seeds < comparison.enough_seeds]
+        few = [comparison for comparison in self.comparisons if comparison.has_few_seeds]
         if not few:
             return []
         comparison = min(few, key=lambda comparison: comparison.fewest_seeds)
@@ -198,8 +205,9 @@ def compare_pair(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison 
 
 
 def sentence(comparison: Comparison) -> str:
-    """IB-DQN(4) scores higher than DQN."""
-    verbs = {1: "scores higher than", -1: "scores lower than", 0: "is not clearly different from"}
+    """IB-DQN(4) scores higher than DQN. Of too few seeds, it is of their runs alone: it scored higher."""
+    scores = "scored" if comparison.has_few_seeds else "scores"
+    verbs = {1: f"{scores} higher than", -1: f"{scores} lower than", 0: "is not clearly different from"}
     return f"{comparison.x.style.label} {verbs[comparison.direction]} {comparison.y.style.label}."
 
 

@@ -146,6 +146,10 @@ def _replace(target: Path, staging: Path) -> None:
 
 
 def _check_results_target(target: Path, config: dict[str, Any], *, overwrite: bool) -> None:
+    for above in target.resolve().parents:
+        # Readers of the outer run, or of the folder that it is in, would take both for theirs.
+        if {"kind", "valueshare"} <= (read_config(above, skip_damaged=True) or {}).keys():
+            raise InvalidInput(f"{target} is inside the results in {above}: {OTHER_OUT}")
     if not target.exists():
         return
     if not target.is_dir():

@@ -1,5 +1,6 @@
 """The display of a run: live in a terminal, plain lines otherwise."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,9 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, shown_k, shown_score, variant_scores, variant_settings
 from valueshare.text import pluralize
 
+_log = logging.getLogger(__name__)
+
+NOTE = "note: "  # the beginning of a line on what limits a result
 REFRESH_SECONDS = 0.25  # between frames of the live display
 LINE_SECONDS = 60.0  # between plain lines within a phase
 VARIANTS_SHOWN = 24  # rows of the live table
@@ -182,6 +186,8 @@ class Display:
 
 
 def print_lines(console: Console, *lines: str) -> None:
-    """Print lines without wrapping at the terminal's width."""
+    """Print lines without wrapping at the terminal's width; of a quiet console, notes are logged as warnings."""
     for line in lines:
+        if console.quiet and line.startswith(NOTE):
+            _log.warning("%s", printable(line.removeprefix(NOTE)))
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)

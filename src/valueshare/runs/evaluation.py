@@ -123,7 +123,8 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
         if not rows.is_empty():
             population = _population(rows.drop("row"), spec, options, device)
             playing.append(_ChosenAgents(spec.name, rows["row"].to_list(), population))
-            read_newest(folder, spec.name, rows["agent"][0], lambda file: file)  # refused before anything is played
+            # Refused before anything is played; then what is skipped is named once.
+            read_newest(folder, spec.name, rows["agent"][0], lambda file: file)
     tables, done = [], 0
     with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
 
@@ -192,7 +193,7 @@ def _play_population(
         own_network = options.network is not None
         stack.enter_context(training_on(population.device, tf32=population.settings.tf32, own_network=own_network))
         agent = population.agents["agent"][0]
-        state, step = read_newest(folder, chosen.name, agent, partial(_trained_state, chosen))
+        state, step = read_newest(folder, chosen.name, agent, partial(_trained_state, chosen), warn=False)
         environments = evaluation_environments(population, options.threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit

@@ -39,15 +39,15 @@ class LauncherOptions:
     ray_address: str = "auto"
     """HOST:PORT of the cluster; auto: the cluster that this machine belongs to."""
     ray_cpus: int = 0
-    """CPUs and threads per population; 0: one, or with GPUs its share of the node's CPUs."""
+    """CPUs and threads per task, which is a population; 0: one, or with GPUs its share of the node's CPUs."""
     ray_gpus: float = 1.0
     """GPUs per population when training on CUDA; 0.5: two populations share a GPU."""
     ray_retries: int = 3
-    """How many times a population is resumed from its last checkpoint after its worker is lost."""
+    """How many times a task is run again, from its last checkpoint, after its worker is lost."""
     population_agents: Annotated[int, in_group("execution")] = 0
     """Maximum agents per population (0: all that can share one; on Ray that fit into memory; in Atari studies 16)."""
     shard: str = ""
-    """Shard of the table of agents to run, 1/N to N/N, in its own folder; default: the whole table."""
+    """Shard to run, 1/N to N/N, in its own folder; default: the whole table of agents."""
 
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):

@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from valueshare.errors import OTHER_OUT, InvalidInput
@@ -27,6 +27,13 @@ class LockHeld(InvalidInput):
 def lock_run(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock of a run's folder while it is written to."""
     return locked(folder / LOCK, f"{folder} is being trained by another process: wait for it to finish")
+
+
+def refuse_if_trained(folder: Path) -> None:
+    """Refuse a run that another process trains, as far as this machine can tell."""
+    if (folder / LOCK).is_file():
+        with suppress(PermissionError), lock_run(folder):
+            pass
 
 
 @contextmanager

@@ -184,17 +184,20 @@ def _difference_text(name: str, before: str, now: str) -> str:
     return f"{name} is {before} in the existing run, {now} now"
 
 
-def extension_steps(stored: dict[str, Any], wanted: dict[str, Any]) -> int | None:
-    """The --steps with which `extend` makes a stored run the wanted one; None where that is another run.
+def extension(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[int, str] | None:
+    """The --steps with which `extend` continues a stored run to those of the wanted one, and a remark on the result.
 
-    A linear step size is 0 at the end of the stored run, so an extended run would learn nothing new.
+    None where the wanted run differs in more. A linear step size is 0 at the end of the stored run, so that an extended
+    run learns nothing new.
     """
     changed = _differences(stored, wanted)
     if not all(name.startswith("`steps` of ") and before < now for name, (before, now) in changed.items()):
         return None
     steps = {settings["steps"] for settings in wanted["settings"].values()}
     linear = any(settings["step_size_schedule"] == "linear" for settings in wanted["settings"].values())
-    return None if linear or len(steps) > 1 else steps.pop()
+    if len(steps) > 1:
+        return None
+    return steps.pop(), " (but its step size has fallen linearly to 0, and stays there)" if linear else ""
 
 
 def _differences(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

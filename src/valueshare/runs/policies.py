@@ -16,9 +16,11 @@ from valueshare.population.policy import Policy
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.records import AGENTS, CheckpointPaths
+from valueshare.runs.locks import refuse_if_trained
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location
+from valueshare.text import resume_command
 
 T = TypeVar("T")
 
@@ -58,11 +60,15 @@ def _agent_weights(folder: Path, spec: PopulationSpec, agent: int) -> tuple[dict
     return {name: tensor[0] for name, tensor in weights.items()}, step
 
 
-def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path], T]) -> T:
-    """The result of `read` for the newest state file of an agent's population, which may be training."""
-    result = read_newest_state(CheckpointPaths(folder, population), read)
+def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path], T], *, warn: bool = True) -> T:
+    """The result of `read` for the newest state file of an agent's population, which may be training.
+
+    Damaged ones are skipped, which is logged as a warning unless `warn` is off.
+    """
+    result = read_newest_state(CheckpointPaths(folder, population), read, warn=warn)
     if result is None:
-        raise InvalidInput(f"agent {agent} has no checkpoint yet: resume {folder} first")
+        refuse_if_trained(folder)  # until its first checkpoint
+        raise InvalidInput(f"agent {agent} has no checkpoint: {resume_command(folder)} first")
     return result
 
 

@@ -17,7 +17,7 @@ each file atomically.
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -39,8 +39,8 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.records import AGENTS, CHECKPOINTS, NAMES, RECORDS, CheckpointPaths, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit
 from valueshare.runs.directory import check_results_target, results_folder
-from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
-from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension_steps, from_config, to_config
+from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run, refuse_if_trained
+from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, difference, extension, from_config, to_config
 from valueshare.runs.progress import remove_partial_progress, reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
@@ -77,12 +77,14 @@ def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> No
     wanted = to_config(plan)
     other = difference(stored, wanted, lambda: (stored_plan.agents, plan.agents))
     if other is not None:
-        steps = extension_steps(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
-        longer = f", or continue it: valueshare extend {shlex.quote(str(folder))} --steps {steps}" if steps else ""
-        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{longer}")
-    if (folder / LOCK).is_file() and not copied:
-        with suppress(PermissionError), lock_run(folder):  # raises `LockHeld` while another process trains it
-            pass
+        longer = extension(stored, wanted) if is_finished(folder, stored_plan, copied=copied) else None
+        way = ""
+        if longer is not None:
+            steps, remark = longer
+            way = f", or continue it{remark}: valueshare extend {shlex.quote(str(folder))} --steps {steps}"
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}{way}")
+    if not copied:
+        refuse_if_trained(folder)
     if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
     raise InvalidInput(f"{folder} holds this run, unfinished: write {resume_command(folder)}")

@@ -10,7 +10,7 @@ import polars as pl
 from valueshare.records import read_progress
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
-from valueshare.runs.display import Display, print_lines
+from valueshare.runs.display import NOTE, Display, print_lines
 from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks
 from valueshare.runs.logs import TensorBoardLog, WandbLog
 from valueshare.runs.plan import Plan
@@ -44,7 +44,7 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
         outcomes[name] = outcome
         display.end(name, finished=outcome.finished)
         if outcome.reason is not None:
-            print_lines(console, f"{name} failed: {outcome.reason}")
+            print_lines(console, f"{NOTE if console.quiet else ''}{name} failed: {outcome.reason}")
 
     hooks = ProgressHooks(
         on_step=display.on_step,

@@ -59,22 +59,27 @@ def _counted(row: dict[str, Any]) -> str:
     """The agents whose scores are averaged, and when: step 100, mean of 2 agents."""
     agents = pluralize(row["agents"], "agent")
     counted = agents if row["scored"] == row["agents"] else f"{row['scored']:,} of {agents}"
-    steps = (
-        f"step {row['step']:,}" if row["step"] == row["last_step"] else f"steps {row['step']:,} to {row['last_step']:,}"
-    )
-    return f"{steps}, mean of {counted}"
+    return f"{_steps(row)}, mean of {counted}"
+
+
+def _steps(row: dict[str, Any]) -> str:
+    """The steps for which agents have learned: step 100, or steps 100 to 200."""
+    first, last = row["step"], row["last_step"]
+    return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
-    """One line per variant: the mean over its agents, each the mean of its episodes, with a 95 % interval.
+    """One line per variant: the mean over its agents, each of its episodes, with a 95 % interval; and their step.
 
     A note follows where an interval is of few agents.
     """
     columns = variant_columns(agents)
-    scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"))
+    scores = episodes.group_by("agent").agg(pl.col("score").mean(), pl.len().alias("episodes"), pl.col("step").max())
     table = agents.select("agent", *columns).join(scores, on="agent", maintain_order="left")
     count = pluralize(int(scores["episodes"].max()), "episode")  # type: ignore[arg-type]
-    order = table.select(columns).unique(maintain_order=True)
+    order = table.group_by(columns, maintain_order=True).agg(
+        pl.col("step").min(), pl.col("step").max().alias("last_step")
+    )
     lines, fewest = [], FEW_SEEDS
     for row in order.join(mean_intervals(table, columns, "score"), on=columns, maintain_order="left").to_dicts():
         if row["ci95_low"] is None:
@@ -82,7 +87,8 @@ def evaluation_lines(agents: pl.DataFrame, episodes: pl.DataFrame) -> list[str]:
         else:
             text = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
             fewest = min(fewest, row["agents"])
-        lines.append(f"{row['env']} {label(row)}: mean score {text}, {pluralize(row['agents'], 'agent')}, {count} each")
+        agents_text = pluralize(row["agents"], "agent")
+        lines.append(f"{row['env']} {label(row)}: mean score {text}, {_steps(row)}, {agents_text}, {count} each")
     if fewest < FEW_SEEDS:
         lines.append(f"note: intervals of {fewest} agents are too narrow: train at least {FEW_SEEDS} seeds")
     return lines

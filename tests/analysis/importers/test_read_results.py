@@ -260,6 +260,18 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + ",,,,\n", "has a header and no rows"),
         ("environment,algorithm,seed,step\nPong,dqn,0,1\n", "has no column 'score'"),
         ("algorithm,seed,step,score\ndqn,0,1,1\n", "has no column 'environment'"),
+        (
+            "environment,algo,seed,timestep,return\nPong,dqn,0,1,2\n",
+            "no column 'algorithm', 'step', 'score': rename algo to algorithm, timestep to step, return to score",
+        ),
+        (
+            "algo,Total Timesteps,episode_return\ndqn,0,1\n",
+            "rename algo to algorithm, Total Timesteps to step, episode_return to score, and add environment, seed",
+        ),
+        (
+            '#{"t_start": 1.0, "env_id": "CartPole-v1"}\nr,l,t\n10.0,10,0.5\n',
+            "is a Monitor log of Stable-Baselines3, with training episodes and no algorithm and seed: give the",
+        ),
         (HEADER + "Pong,dqn,0,10,nan\n", "row 1: score is nan"),
         (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "row 2: score is inf"),
         (HEADER + "Pong,dqn,0,10,high\n", "row 1: score is 'high', not a number"),
@@ -292,6 +304,13 @@ def test_bad_tables(text: Callable[..., Path], content: str, said: str) -> None:
     line = refused(file)
     assert said in line
     assert str(file) in line
+
+
+@pytest.mark.parametrize("name", ["step", "score", "k", "seconds"])
+def test_a_column_of_structures_is_refused(name: str, tmp_path: Path) -> None:
+    rows = {"environment": "Pong", "algorithm": "dqn", "seed": 0, "step": 10, "score": 1.0, "k": 0.0, "seconds": 1.0}
+    pl.DataFrame([{**rows, name: {"mean": 1.0}}]).write_parquet(tmp_path / "results.parquet")
+    assert f"results.parquet: {name} is of type Struct" in refused(tmp_path / "results.parquet")
 
 
 def test_rows_of_other_tables(tmp_path: Path) -> None:

@@ -43,11 +43,11 @@ def test_it_opens_without_a_word_and_asks_for_nothing(small: Path, visit: Visiti
     assert seen.chart("mean.length") == 2  # the headline's
     lines = [seen.page.inner_text(f"#verdict .headline >> nth={i}") for i in (0, 1)]
     assert lines[0] == "Too few seeds (3) for a conclusion: run at least 5."
-    assert "IB-IQN(n) scores higher than IQN" in lines[1]
+    assert "IB-IQN(n) scored higher than IQN" in lines[1]
     labels = seen.chart("mean.map((i) => u.series[i].label.textContent)")
     assert labels == ["IQN9 runs", "IB-IQN(n)9 runs"]
     assert "Synthetic records" in seen.page.inner_text("header")
-    assert "scores higher than" in seen.page.inner_text("#verdict")
+    assert "scored higher than" in seen.page.inner_text("#verdict")
 
 
 def test_what_is_injected_into_the_page_does_not_run(small: Path, visit: Visiting) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from replaced_options import replaced
 
 import valueshare
 from valueshare.cli import arguments
@@ -110,7 +111,7 @@ def test_the_same_end_as_in_a_folder(
     assert (code, f"this run is finished: {url}\n" in out) == (0, True)
     for words, message in (
         ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
-        ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
+        (replaced(small, ["--seeds", "3", "--out", url]), f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something other than a run"),
         (["resume", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
         (["resume", f"local://{tmp_path}"], f"there is no training run in local://{tmp_path}"),
@@ -196,7 +197,7 @@ def test_killed_before_it_was_a_run(
 ) -> None:
     """The configuration comes last: what was sent before it is in nobody's way."""
     there, url = tmp_path / "there", f"local://{tmp_path}/there"
-    quick = [*one_population(small), "--steps", "50"]
+    quick = replaced(one_population(small), ["--steps", "50"])
     put = Store.put
 
     def fails(self: Store, path: Path, name: str) -> None:
@@ -384,7 +385,7 @@ def test_no_secret_of_the_address_is_written_or_shown(
     """memory:// takes any name, also one that looks like a password."""
     monkeypatch.setattr(arguments, "IN_MEMORY", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
-    quick = [*one_population(small), "--steps", "50", "--log", "tensorboard"]
+    quick = replaced(one_population(small), ["--steps", "50", "--log", "tensorboard"])
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]
     said += [cli("report", url, "--resamples", "50", "--out", tmp_path / "report")]
     assert [each.code for each in said] == [0, 2, 0, 0]

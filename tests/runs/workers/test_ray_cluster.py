@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from replaced_options import replaced
 
 import valueshare
 from valueshare import starting
@@ -241,8 +242,8 @@ def test_a_run_at_an_address_is_extended(
     """The driver reads the phase that is run again, instead of its copy of the shorter run."""
     schedules = ("--step-size-schedule", "constant", "--epsilon-start", "0.1", "--replay-capacity", "5000")
     whole, there = tmp_path / "whole", tmp_path / "there"
-    assert cli(*LONG, *schedules, "--steps", "600", "--out", whole)[0] == 0
-    assert cli(*LONG, *schedules, "--steps", "400", *on_ray, "--out", f"local://{there}")[0] == 0
+    assert cli(*replaced(LONG, [*schedules, "--steps", "600", "--out", str(whole)]))[0] == 0
+    assert cli(*replaced(LONG, [*schedules, "--steps", "400", *on_ray, "--out", f"local://{there}"]))[0] == 0
     code, out, err = cli("extend", f"local://{there}", "--steps", "600", *on_ray)
     assert (code, err) == (0, "")
     assert "at step 600: " in out

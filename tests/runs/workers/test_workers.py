@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from replaced_options import replaced
 
 import valueshare
 from valueshare.records import read_progress
@@ -37,10 +38,9 @@ LONG = [
     *("--eval-episode-limit", "20"),
 ]
 # The same in 4 phases, for what is not killed.
-SHORT = [
-    *(*LONG, "--steps", "120", "--eval-interval", "60", "--checkpoint-interval", "30"),
-    *("--target-update-interval", "40"),
-]
+SHORT = replaced(
+    LONG, ["--steps", "120", "--eval-interval", "60", "--checkpoint-interval", "30", "--target-update-interval", "40"]
+)
 NAMES = ("population-0-0", "population-0-1")
 TWO = ("--workers", "2")
 

@@ -57,6 +57,8 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     for name in (name for name in TYPES if name in table.columns):
         kind = {pl.Int64: "a whole number", pl.String: "a name"}.get(TYPES[name], "a number")
         before = table[name]
+        if before.dtype.is_nested():
+            raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}")
         try:
             after = before.cast(TYPES[name], strict=False)
         except pl.exceptions.PolarsError as error:

@@ -29,6 +29,14 @@ from valueshare.schema import Invalid, read_config, read_object
 from valueshare.text import shorten_list
 
 ALIASES = {"environment": "env", "game": "env"}
+OTHER_COLUMNS = {  # names of the required columns elsewhere, which are suggested to be renamed
+    "env": ("env_id", "env_name", "task", "domain"),
+    "algorithm": ("algo", "alg", "agent_name", "method", "model", "exp_name"),
+    "seed": ("run", "run_id", "trial", "seeds", "random_seed"),
+    "step": ("steps", "timestep", "timesteps", "time_steps", "total_timesteps", "global_step", "frame", "frames"),
+    "score": ("return", "returns", "reward", "episode_return", "episodic_return", "mean_return", "mean_reward", "r"),
+}
+MONITOR = b'#{"t_start"'
 KNOWN = (*TYPES, "agent", "episodes", "train_episodes", "diverged_at", "source")  # columns of a tidy table
 PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
@@ -49,12 +57,12 @@ class ImportedResults(NamedTuple):
 
 def read_tidy(file: Path, limit: SizeLimit | None = None) -> ImportedResults:
     """A CSV or Parquet file with a row per evaluation."""
+    _refuse_monitor(file)
     original = read_table(file, limit)
     table = _renamed(original, file)
-    for name in (*REQUIRED, "score"):
-        if name not in table.columns:
-            shown, columns = "environment" if name == "env" else name, shorten_list(original.columns, 12)
-            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(columns, 160)}")
+    missing = [name for name in (*REQUIRED, "score") if name not in table.columns]
+    if missing:
+        raise InvalidInput(f"{file} has no column {_wanted_columns(missing, original.columns)}")
     for name in table.columns:
         if name not in KNOWN:
             raise InvalidInput(
@@ -181,6 +189,37 @@ def _script(file: Path) -> str | None:
 
 def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
     return values.with_columns(pl.lit(value).alias(name) for name, value in identity.items())
+
+
+def _refuse_monitor(file: Path) -> None:
+    """Refuse a log of Stable-Baselines3's Monitor, which begins with a comment of JSON."""
+    try:
+        with file.open("rb") as opened:
+            is_monitor = opened.read(len(MONITOR)) == MONITOR
+    except OSError:  # `read_table` reports it
+        return
+    if is_monitor:
+        raise InvalidInput(
+            f"{file} is a Monitor log of Stable-Baselines3, with training episodes and no algorithm and seed: give the "
+            "evaluations.npz of its EvalCallback, or a CSV with environment, algorithm, seed, step, score"
+        )
+
+
+def _wanted_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
+    """The missing columns, and which of those that there are to rename, or all that there are."""
+    wanted = ["environment" if name == "env" else name for name in missing]
+    found = {
+        ours: column
+        for ours in missing
+        for column in columns
+        if column.strip().lower().replace(" ", "_") in OTHER_COLUMNS[ours]
+    }
+    if not found:
+        return f"{wanted[0]!r}: it has {printable(shorten_list(columns, 12), 160)}"
+    renames = [f"{printable(column, 60)} to {ours}" for ours, column in found.items()]
+    left = [name for name in wanted if ("env" if name == "environment" else name) not in found]
+    add = f", and add {', '.join(left)}" if left else ""
+    return f"{', '.join(map(repr, wanted))}: rename {', '.join(renames)}{add}"
 
 
 def _require(table: pl.DataFrame, columns: Sequence[str], file: Path, hint: str) -> None:

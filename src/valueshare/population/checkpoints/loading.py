@@ -42,7 +42,7 @@ def latest_checkpoint(
     return _newest(paths, verify_resumable)
 
 
-def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | None:
+def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T], *, warn: bool = True) -> T | None:
     """The result of `read` for the state file of the newest checkpoint that has it intact; None before the first one.
 
     A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
@@ -56,7 +56,7 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
         except FileNotFoundError as error:
             raise Damaged(state.name, "deleted meanwhile") from error
 
-    return _newest(paths, load)
+    return _newest(paths, load, warn=warn)
 
 
 def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, extended_from: Sequence[int] = ()) -> int:
@@ -69,7 +69,7 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
     return 0
 
 
-def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
+def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T], *, warn: bool = True) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = paths.manifests()
     damages: list[tuple[Path, str]] = []
@@ -80,10 +80,10 @@ def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T]) -> T | None:
             continue
         except Damaged as damage:
             if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
-                return _newest(paths, load)
+                return _newest(paths, load, warn=warn)
             damages.append((path, damage.seen_from(path)))
         else:
-            for damaged in damages:
+            for damaged in damages if warn else ():
                 _log.warning("%s is damaged (%s): using the checkpoint before it", *damaged)
             return found
     if damages:

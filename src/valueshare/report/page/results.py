@@ -127,7 +127,7 @@ def _conclusive(verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> Verdict:
     kept = [
         comparison
         for comparison in verdict.comparisons
-        if comparison.fewest_seeds >= comparison.enough_seeds
+        if not comparison.has_few_seeds
         and few.isdisjoint(str(variant.name.without_settings) for variant in (comparison.x, comparison.y))
     ]
     return verdict._replace(comparisons=kept)
