@@ -213,7 +213,7 @@ def test_the_page_says_what_it_shows(result: Path, summary: dict[str, Any]) -> N
     ):
         assert line in text
     numbers = {f"{row['increase_percent']:.4g}" for row in summary["figure"]}
-    cells = set(re.findall(r"[-\d.e+]+", text))
+    cells = set(re.findall(r"[-\d.e+]+", text.replace("−", "-")))
     assert numbers <= cells
 
 

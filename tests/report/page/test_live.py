@@ -415,7 +415,6 @@ def test_the_page_shows_a_notice_and_goes_on_after_a_pause_of_the_server(
 
 
 CLIPS = "valueshare-copies-*/.copy-*"  # in the folder for temporary files
-COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
 @pytest.mark.parametrize(
@@ -447,15 +446,14 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
     assert done.stderr == ("stopped\n" if number == signal.SIGINT else "")
 
 
-@pytest.mark.parametrize("options", ["", pytest.param(", no_clips=True", marks=pytest.mark.slow)])  # less to end
-def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
+@pytest.mark.parametrize("options", [[], pytest.param(["--no-clips"], marks=pytest.mark.slow)])  # less to end
+def test_ctrl_c_ends_it_cleanly(run: Path, options: list[str]) -> None:
     other = shutil.copytree(run, run.with_name("other"))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
     agents.write_parquet(other / "agents.parquet")
     write_config(other, {"There": {"steps": 30}})
-    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0{options})"]
     with subprocess.Popen(
-        [*words, str(run), str(other)],
+        [sys.executable, "-m", "valueshare", "watch", str(run), str(other), "--port", "0", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
