@@ -41,7 +41,7 @@ def size(agents: int, steps: int, populations: int = 1) -> RunSize:
 AUTO = Resources()
 LEFT_OUT: dict[str, Any] = {"device": "auto", "compiled": None}
 # Name: (what is given, the run, cores, CUDA) -> (device, workers, compiled). The arithmetic of compiling: on a CPU it
-# saves 0.037 ms per agent-step and takes 40 s per process; on CUDA 0.55 ms per step, 2.9 us per agent-step, and 60 s.
+# saves 0.037 ms per agent-step and takes 40 s per process; on CUDA 0.55 ms per step, 2.9 us per agent-step, and 40 s.
 CHOICES: dict[str, tuple[Resources, RunSize, int, bool, tuple[str, int, bool]]] = {
     "seconds": (AUTO, size(2, 60), 16, False, ("cpu", 1, False)),
     "just short": (AUTO, size(2, 49_999), 2, False, ("cpu", 1, False)),
@@ -52,9 +52,9 @@ CHOICES: dict[str, tuple[Resources, RunSize, int, bool, tuple[str, int, bool]]] 
     "a little shorter: 79.8 s of 80 s": (AUTO, size(11, 196_000), 2, False, ("cpu", 2, False)),
     "in one process: 79.8 s of 40 s": (Resources(workers=Choice(1)), size(11, 196_000), 2, False, ("cpu", 1, True)),
     "but of three populations": (Resources(workers=Choice(1)), size(11, 196_000, 3), 2, False, ("cpu", 1, False)),
-    "CUDA: 115 s of 60 s": (AUTO, size(8, 200_000), 16, True, ("cuda", 1, True)),
-    "CUDA: 57 s of 60 s": (AUTO, size(8, 100_000), 16, True, ("cuda", 1, False)),
-    "CUDA, many agents: 84 s of 60 s": (AUTO, size(2_040, 13_000), 16, True, ("cuda", 1, True)),
+    "CUDA: 115 s of 40 s": (AUTO, size(8, 200_000), 16, True, ("cuda", 1, True)),
+    "CUDA: 29 s of 40 s": (AUTO, size(8, 50_000), 16, True, ("cuda", 1, False)),
+    "CUDA, many agents: 84 s of 40 s": (AUTO, size(2_040, 13_000), 16, True, ("cuda", 1, True)),
     "cpu is given": (Resources(Choice("cpu")), size(8, 50_000), 4, True, ("cpu", 4, False)),
     "cuda:1 is given": (Resources(Choice("cuda:1")), size(8, 200_000), 4, True, ("cuda:1", 1, True)),
     "workers are given": (Resources(workers=Choice(5)), size(8, 60), 2, False, ("cpu", 5, False)),
@@ -81,7 +81,7 @@ def test_the_line() -> None:
     )
     assert choose(Resources(workers=Choice(1)), size(2, 60), cores=2, cuda=True).line == (
         "resources: cuda (found), 1 process (as requested), "
-        "not compiled (compile time about 60 s, not expected to pay off over 120 agent-steps)"
+        "not compiled (compile time about 40 s, not expected to pay off over 120 agent-steps)"
     )
 
 

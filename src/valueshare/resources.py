@@ -40,8 +40,8 @@ class Speedup(NamedTuple):
 # From docs/speed.md. CPU, 64 agents in 2 processes: 14,497 and compiled 19,748 agent-steps per second, so 0.037 ms of a
 # process per agent-step. A run of 1,300 steps of 4 LunarLander agents took 40 s longer if it was compiled with an empty
 # cache, and 9 s longer with a filled one (PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
-# of 2,040 agents 11.10 and 4.67 ms; that compiling takes a minute is assumed.
-SPEEDUPS = {"cpu": Speedup(40.0, 0.0, 0.037e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
+# of 2,040 agents 11.10 and 4.67 ms; an update of 16 Atari agents was compiled in 33 to 43 s.
+SPEEDUPS = {"cpu": Speedup(40.0, 0.0, 0.037e-3), "cuda": Speedup(40.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
 TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
