@@ -21,7 +21,7 @@ from valueshare.nn.stacking import Linear, stacked_network
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
-from valueshare.population.engine import _check_kernels
+from valueshare.population.engine import leave_out_failing_kernels
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
@@ -323,7 +323,7 @@ def test_a_gpu_whose_kernels_fail_does_without_them(
     spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
     settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
     population = make_population(agent_table("frames", "dqn", seeds=range(2)), settings, spec, torch.device("cpu"))
-    _check_kernels(population, initial_state(population))
+    leave_out_failing_kernels(population, initial_state(population))
     assert len(left_out) == 1
     assert caplog.messages[0].startswith(
         "PyTorch's own products are used in place of this package's GPU kernels: Could not"
