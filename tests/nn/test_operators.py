@@ -196,9 +196,8 @@ def test_gpus_before_ampere_have_no_tensorfloat_32(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(operators, "_has_triton", lambda: True)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    weight: Any = SimpleNamespace(
-        is_cuda=True, dtype=torch.float32, device=torch.device("cuda", capability[0])
-    )  # another one each time
+    device = torch.device("cuda", 100 + capability[0])  # its answer is kept
+    weight: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32, device=device)
     assert operators.available(weight) == used
 
 
