@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.learning.algorithms import ALGORITHMS
@@ -20,7 +21,7 @@ from valueshare.nn.stacking import Linear, stacked_network
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
-from valueshare.population.engine import _check_kernels
+from valueshare.population.engine import leave_out_failing_kernels
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
@@ -187,6 +188,19 @@ def test_kernels_are_used_where_tensorfloat_32_is_allowed() -> None:
         assert not operators.available(weight)
 
 
+@pytest.mark.parametrize(("capability", "used"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_gpus_before_ampere_have_no_tensorfloat_32(
+    capability: tuple[int, int], used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor bfloat16, which the gradients are computed with; `--tf32` allows it on any GPU."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(operators, "_has_triton", lambda: True)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    device = torch.device("cuda", 100 + capability[0])  # its answer is kept
+    weight: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32, device=device)
+    assert operators.available(weight) == used
+
+
 def test_a_cpu_has_none() -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -243,19 +257,44 @@ def test_products_and_their_gradients(outputs: int) -> None:
         torch.testing.assert_close(a, b)
 
 
-WRONG = ["convolve", "convolve_weight_gradient", "convolve_image_gradient", "quantile_features_gradient", None]
+@pytest.mark.parametrize(("outputs", "copies"), [(4, False), (6, True)])
+def test_weights_are_copied_only_to_be_padded(outputs: int, copies: bool) -> None:
+    x, weight, bias = torch.randn(AGENTS, BATCH, 5), torch.randn(AGENTS, outputs, 5), torch.randn(AGENTS, outputs)
+    with operators.replaced_by(plain_operators), Called() as called:
+        found = operators.affine(x, weight.requires_grad_(), bias)
+        torch.autograd.grad(found.sum(), [weight])
+    assert ("aten::constant_pad_nd" in called.names) == copies, called.names
+    assert "aten::bmm" in called.names
+
+
+class Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The names of PyTorch's operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.name().partition(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+WRONG = [
+    *("convolve", "convolve_weight_gradient", "convolve_image_gradient"),
+    *("quantile_features", "quantile_features_gradient", None),
+]
 
 
 @pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_kernel_that_is_wrong_fails_the_check(wrong: str | None) -> None:
-    """A part of a result is missing, as with a tile that is not computed."""
+    """Half of a result's rows are missing, as with a tile that is not computed."""
     kernels = SimpleNamespace(**vars(plain_operators))
 
     def incomplete(*args: Any) -> Any:
         found = getattr(plain_operators, str(wrong))(*args)
         first = found[0] if isinstance(found, tuple) else found
-        first[:, :1] = 0  # of each agent
+        first.narrow(-2, 0, (first.shape[-2] + 1) // 2).zero_()
         return found
 
     if wrong is not None:
@@ -283,7 +322,7 @@ def test_a_gpu_whose_kernels_fail_does_without_them(
     spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
     settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
     population = make_population(agent_table("frames", "dqn", seeds=range(2)), settings, spec, torch.device("cpu"))
-    _check_kernels(population, initial_state(population))
+    leave_out_failing_kernels(population, initial_state(population))
     assert len(left_out) == 1
     assert caplog.messages[0].startswith(
         "PyTorch's own products are used in place of this package's GPU kernels: Could not"

@@ -14,6 +14,7 @@ from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table, populations
+from valueshare.population.compilation import compiled_if
 from valueshare.population.learn import gradients_and_losses, learn
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
@@ -117,6 +118,41 @@ def test_compiled_and_eager_code_differentiate_the_same_way(algorithm: str, monk
         assert torch.equal(eager[name], gradient), name
         assert eager[name].abs().sum() > 0, name
     assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(outputs, traced_outputs, strict=True))
+
+
+class WithTensors(nn.Module):
+    """A network with tensors that are neither parameters nor buffers, and with a count of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 2), 0
+        self.units, self.limits = torch.tensor([1.0, 0.5, 0.25, 2.0]), [torch.tensor(-1.0), torch.tensor(1.0)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        outputs: torch.Tensor = self.linear((x * self.units).clamp(*self.limits))
+        return outputs
+
+
+def test_the_compiler_takes_networks_with_tensors_of_their_own() -> None:
+    table = populations(agent_table("CartPole-v1", "dqn", seeds=range(AGENTS)))[0]
+    spec = environment_spec("CartPole-v1", "gymnasium")
+    population = make_population(table, SETTINGS, spec, torch.device("cpu"), lambda shape, k: WithTensors())
+    state, batch = initial_state(population), a_batch()
+    expected = gradients_and_losses(population, state, batch, None)
+    of_weight, losses, outputs = torch.zeros(AGENTS, 2, 4), torch.zeros(AGENTS), torch.zeros(AGENTS, BATCH, 2)
+
+    def step() -> None:
+        found = gradients_and_losses(population, state, batch, None)
+        of_weight.copy_(found.parameters["linear.weight"])
+        losses.copy_(found.losses)
+        outputs.copy_(population.forward(state.online, batch.obs_tm1, None))
+
+    compiled_if(True, step)()
+    assert expected.losses.abs().min() > 0
+    torch.testing.assert_close(of_weight, expected.parameters["linear.weight"])
+    torch.testing.assert_close(losses, expected.losses)
+    torch.testing.assert_close(outputs, population.forward(state.online, batch.obs_tm1, None))
 
 
 def test_the_gradient_of_a_parameter_that_the_network_does_not_use_is_zero() -> None:

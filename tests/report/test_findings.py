@@ -197,6 +197,9 @@ def test_of_few_seeds_nothing_is_called_a_gain() -> None:
     }
     first, _ = compare_all(data_of(runs)).sentences
     assert first.startswith("The largest gain: IB-DQN(1) scores higher than DQN: ")
+    worse = {key: ([-v for v in own] if key[2] == 1 else own) for key, own in runs.items()}
+    first, _ = compare_all(data_of(worse)).sentences  # k = 1 is worse with ten
+    assert first.startswith("The largest loss: IB-DQN(1) scores lower than DQN: ")
     few = {key: own for key, own in runs.items() if key[-1] < 2}
     first, _ = compare_all(data_of(few)).sentences
     assert first.startswith("The largest difference in these runs: IB-DQN(2) scored higher than DQN: ")

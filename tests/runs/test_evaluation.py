@@ -12,11 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 from episodes import SHORT
+from polars.testing import assert_frame_equal
+from torch import Tensor
 
 import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis.importers.results import read_results
 from valueshare.analysis.intervals import mean_intervals
+from valueshare.nn import operators
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
@@ -133,6 +136,21 @@ def test_agents_of_an_older_checkpoint_are_said_to_be_so_once(
     assert steps[0] == "step 300"
     assert steps[-1] != "step 300"
     assert [record.getMessage().endswith("using the checkpoint before it") for record in caplog.records] == [True]
+
+
+def test_kernels_that_fail_are_left_out_here_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a GPU that has no such kernels: this CPU."""
+    small: dict[str, Any] = {**SHORT, "hidden": [8, 8], "quantiles": 4, "target_quantiles": 4, "acting_quantiles": 4}
+    trained = valueshare.train("CartPole-v1", "iqn", seeds=1, out=tmp_path / "run", backend="gymnasium", **small)
+    expected = trained.evaluate(episodes=3, progress=False)
+    left_out: list[Tensor] = []
+    monkeypatch.setattr(operators, "available", lambda weight: not left_out)
+    monkeypatch.setattr(operators, "leave_out", left_out.append)
+    assert_frame_equal(trained.evaluate(episodes=3, progress=False), expected)
+    assert len(left_out) == 1
+    assert "PyTorch's own products are used" in caplog.text
 
 
 def test_an_agent_without_a_checkpoint_needs_one(run: Run, tmp_path: Path, cli: Callable[..., Any]) -> None:

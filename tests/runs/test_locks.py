@@ -1,5 +1,7 @@
 """A run's folder is held from before it appears, or is noted as resumed, until its end."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,3 +76,13 @@ def test_a_new_run_is_held_when_it_appears(
     valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
     assert seen == [True, True]
     assert not is_held(folder)
+
+
+def test_a_run_on_a_read_only_filesystem_is_trained_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / locks.LOCK).touch()
+
+    def refuse(*arguments: Any) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    locks.refuse_if_trained(tmp_path)

@@ -17,19 +17,25 @@ from torch.autograd import Function
 from torch.nn import functional
 
 _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
+TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32 and bfloat16
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
 
 
 def available(weight: Tensor) -> bool:
-    """Whether the kernels compute products with these weights: on a GPU, where TensorFloat-32 is allowed."""
+    """Whether the kernels compute products with these weights: on a GPU with TensorFloat-32, where it is allowed."""
     allowed = torch.get_float32_matmul_precision() != "highest"
     suitable = weight.is_cuda and weight.dtype == torch.float32 and weight.device.index not in _LEFT_OUT
-    return suitable and allowed and _has_triton()
+    return suitable and allowed and _has_tensorfloat_32(weight.device) and _has_triton()
 
 
 def leave_out(weight: Tensor) -> None:
     """Use PyTorch's own products on the GPU of these weights from now on."""
     _LEFT_OUT.add(weight.device.index)
+
+
+@cache
+def _has_tensorfloat_32(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= TF32_CAPABILITY
 
 
 @cache
@@ -108,21 +114,23 @@ class _Affine(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        outputs = weight.shape[1]
-        padding = -outputs % ALIGNED
-        products = torch.bmm(x, functional.pad(weight, (0, 0, 0, padding)).mT)
-        return products[..., :outputs] + bias.unsqueeze(1)  # `baddbmm` would copy the bias to every row first
+        products = torch.bmm(x, _padded(weight, 1).mT)
+        return products[..., : weight.shape[1]] + bias.unsqueeze(1)  # `baddbmm` would copy the bias to every row first
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        outputs = weight.shape[1]
-        padding = -outputs % ALIGNED
-        gradient = functional.pad(gradients[0], (0, padding))
-        of_x = torch.bmm(gradient, functional.pad(weight, (0, 0, 0, padding))) if ctx.needs_input_grad[0] else None
+        gradient = _padded(gradients[0], 2)
+        of_x = torch.bmm(gradient, _padded(weight, 1)) if ctx.needs_input_grad[0] else None
         # With both factors in the order of the sum, it takes half as long as without the copy.
-        of_weight = _ops().product_in_order(gradient.mT.contiguous(), x)[:, :outputs]
+        of_weight = _ops().product_in_order(gradient.mT.contiguous(), x)[:, : weight.shape[1]]
         return of_x, of_weight, gradients[0].sum(1)
+
+
+def _padded(tensor: Tensor, outputs: int) -> Tensor:
+    """With a multiple of `ALIGNED` outputs, which are on that axis: `functional.pad` alone always copies."""
+    padding = -tensor.shape[outputs] % ALIGNED
+    return functional.pad(tensor, (0, 0) * (tensor.ndim - 1 - outputs) + (0, padding)) if padding else tensor
 
 
 _replacement: Any = None

@@ -71,7 +71,7 @@ def make_engine(
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).
     """
-    _check_kernels(population, state)
+    leave_out_failing_kernels(population, state)
     settings, size = population.settings, population.size
     if processes is None:
         processes = prefers_processes(population.env.backend, settings.replay_device, population.device)
@@ -110,8 +110,11 @@ def make_engine(
     return Engine(population, state, executor, evaluator)
 
 
-def _check_kernels(population: Population, state: State) -> None:
-    """Leave the kernels for GPUs out, with a warning, if they fail on this GPU with the shapes of this population."""
+def leave_out_failing_kernels(population: Population, state: State) -> None:
+    """Leave the kernels for GPUs out, with a warning, if they fail on this GPU with the shapes of this population.
+
+    `state` has the weights with which agents begin: a diverged agent's overflow in any kernel.
+    """
     network, device = population.forward.stacked, population.device
     weights = {name: value[:CHECKED_AGENTS] for name, value in state.online.parameters.items()}
     first = next(iter(weights.values()))

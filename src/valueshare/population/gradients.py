@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import grad
 
 from valueshare.learning.algorithms import Algorithm, Forward, LossSettings, Taus
 from valueshare.population.compilation import TracedWhole
@@ -25,7 +26,9 @@ class LossGradient:
     """Each agent's gradient of its own loss on a batch.
 
     The loss is reduced over the batch, and summed over agents: agents share no parameter, so the gradient of the sum
-    is each agent's own gradient.
+    is each agent's own gradient. The compiler traces it whole, unless the network may be a user's: such a network may
+    hold tensors that are neither parameters nor buffers, and Inductor fails on those of functions that are traced
+    whole. It is then interpreted with `torch.func.grad`.
     """
 
     def __init__(self, forward: PopulationForward, algorithm: Algorithm) -> None:
@@ -42,6 +45,14 @@ class LossGradient:
         reduction: str,
     ) -> Gradients:
         parameters, buffers = online
+        if torch.compiler.is_compiling() and self._forward.stacked is None:
+
+            def objective(leaves: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+                losses, outputs_tm1 = self._losses(leaves, buffers, target, batch, taus, settings, reduction, True)
+                return losses.sum(), (losses.detach(), self._mean_value(outputs_tm1))
+
+            gradients, aux = grad(objective, has_aux=True)(parameters)
+            return Gradients(gradients, *aux)
         tensors = parameters, buffers, target, tuple(batch), () if taus is None else tuple(taus)
         return Gradients(*self._traced(*tensors, tuple(settings), reduction, torch.compiler.is_compiling()))
 
@@ -57,16 +68,32 @@ class LossGradient:
         compiling: bool,
     ) -> tuple[Tensors, Tensor, Tensor]:
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        quantiles = Taus(*taus) if taus else None
+        with torch.enable_grad():
+            losses, outputs_tm1 = self._losses(
+                leaves, buffers, target, Batch(*batch), quantiles, LossSettings(*settings), reduction, compiling
+            )
+            computed = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, computed, strict=True)), losses.detach(), self._mean_value(outputs_tm1)
+
+    def _losses(
+        self,
+        parameters: Tensors,
+        buffers: Tensors,
+        target: Tensors,
+        batch: Batch,
+        taus: Taus | None,
+        settings: LossSettings,
+        reduction: str,
+        compiling: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Each agent's loss [P], and the online network's outputs."""
 
         def forward(weights: Tensors) -> Forward:
             return lambda obs, tau: self._forward.outputs(weights, buffers, network_inputs(obs, tau), compiling)
 
-        algorithm, quantiles = self._algorithm, Taus(*taus) if taus else None
-        with torch.enable_grad():
-            loss, outputs_tm1 = algorithm.loss(
-                forward(leaves), forward(target), Batch(*batch), LossSettings(*settings), quantiles
-            )
-            losses = loss.mean(-1) if reduction == "mean" else loss.sum(-1)  # [P]
-            computed = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
-        q_mean = algorithm.q_values(outputs_tm1.detach()).mean((-2, -1))
-        return dict(zip(leaves, computed, strict=True)), losses.detach(), q_mean
+        loss, outputs_tm1 = self._algorithm.loss(forward(parameters), forward(target), batch, settings, taus)
+        return loss.mean(-1) if reduction == "mean" else loss.sum(-1), outputs_tm1
+
+    def _mean_value(self, outputs: Tensor) -> Tensor:
+        return self._algorithm.q_values(outputs.detach()).mean((-2, -1))

@@ -51,8 +51,8 @@ class PopulationForward:
         self._traced = TracedWhole(self.outputs)
 
     def __call__(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
-        parameters, buffers = weights
-        return self._traced(parameters, buffers, network_inputs(observation, tau), torch.compiler.is_compiling())
+        outputs = self.outputs if self.stacked is None else self._traced  # the compiler interprets a user's network
+        return outputs(*weights, network_inputs(observation, tau), torch.compiler.is_compiling())
 
     def outputs(self, parameters: Tensors, buffers: Tensors, inputs: tuple[Tensor, ...], compiling: bool) -> Tensor:
         """The same, where PyTorch does not know by itself that it is `compiling`."""

@@ -98,9 +98,9 @@ class Verdict(NamedTuple):
         first = "No comparison shows a difference."
         if higher or lower:
             rank, size = ("largest", _difference) if self._has_one_scale else ("clearest", _probability)
-            shown = higher or lower
-            top = max([one for one in shown if not one.has_few_seeds] or shown, key=size)
-            kind = "difference in these runs" if top.has_few_seeds else "gain" if higher else "loss"
+            trusted = ([one for one in side if not one.has_few_seeds] for side in (higher, lower))
+            top = max(next(filter(None, (*trusted, higher, lower))), key=size)
+            kind = "difference in these runs" if top.has_few_seeds else "gain" if top.direction > 0 else "loss"
             first = f"The {rank} {kind}: {sentence_with_numbers(top)}"
         against = {comparison.y.style.label for comparison in self.comparisons}
         one = len(against) == 1

@@ -22,7 +22,7 @@ from valueshare.files import remove_temporary_files
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.agents import as_list
 from valueshare.population.devices import checked_device, training_on
-from valueshare.population.engine import evaluation_environments, make_evaluator
+from valueshare.population.engine import evaluation_environments, leave_out_failing_kernels, make_evaluator
 from valueshare.population.evaluate import check_episode_options, most_steps, play_seeds
 from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
@@ -179,6 +179,7 @@ def _population(
 def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
     """The state of the chosen agents with the weights in a file, and its step."""
     state = initial_state(chosen.population)
+    leave_out_failing_kernels(chosen.population, state)
     tensors = {**state.online.parameters, **state.online.buffers}
     stored, step = stored_weights(file, chosen.rows)
     load_weights(tensors, stored, f"in {file.name}")

@@ -32,7 +32,7 @@ def lock_run(folder: Path) -> AbstractContextManager[None]:
 def refuse_if_trained(folder: Path) -> None:
     """Refuse a run that another process trains, as far as this machine can tell."""
     if (folder / LOCK).is_file():
-        with suppress(PermissionError), lock_run(folder):
+        with suppress(OSError), lock_run(folder):  # the folder may be read-only
             pass
 
 

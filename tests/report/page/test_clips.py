@@ -267,6 +267,10 @@ def test_the_page_shows_the_newest_clip(
         page.locator("#clip small", has_not_text="The").wait_for(state="attached")
         assert playing.evaluate("(v) => v.isConnected && !v.paused")
         assert len([url for url in seen.asked if url.endswith("/clip-1.mp4")]) == 1
+        # A new start of watch counts its clips from 1 again.
+        follower.view = follower.view._replace(clip=clip._replace(text="Another run"))
+        page.locator("#clip", has_text="Another run").wait_for()
+        assert not playing.evaluate("(v) => v.isConnected")
         plot, box = page.locator("#panel-plot").bounding_box(), video.bounding_box()
         assert box["x"] >= plot["x"] + plot["width"] if width == 1280 else box["y"] >= plot["y"] + plot["height"]
         assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -235,5 +235,5 @@ def _newest_time(run: Path) -> float:
 def _message(done: float | None) -> str:
     if done == 1.0:
         return "Finished."
-    made = f"his page was made at {datetime.now():%H:%M:%S}."
-    return f"T{made}" if done is None else f"{done:.0%} of all steps; t{made}"
+    share = "" if done is None else f"{done:.0%} of all steps. "
+    return f"{share}This page was made at {datetime.now():%H:%M:%S}."

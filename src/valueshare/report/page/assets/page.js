@@ -177,7 +177,8 @@
   async function showClip(clip) {
     const place = document.getElementById("clip");
     if (!place || !clip) return;
-    if (String(clip.number) !== place.dataset.number) {
+    const shown = JSON.stringify([clip.number, clip.text]);  /* numbers begin again if watch is started again */
+    if (shown !== place.dataset.shown) {
       const { element } = valueshare, figure = element("figure", "", { class: "video" });
       if (clip.number) {
         const answer = await fetch(`clip-${clip.number}.mp4`, { cache: "no-store" });
@@ -194,7 +195,7 @@
       caption.append(element("span"), element("small"));
       figure.append(caption);
       place.replaceChildren(figure);
-      place.dataset.number = clip.number;
+      place.dataset.shown = shown;
     }
     const [text, note] = place.querySelector("figcaption").children;
     text.textContent = clip.text;
