@@ -526,7 +526,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
         process.wait()
     assert process.returncode == 130
     assert said == ""
-    assert complaint == "valueshare: interrupted; nothing was written\n"
+    assert complaint == "valueshare: interrupted; nothing was written to new/out\n"
     assert contents(tmp_path) == {}
 
 

@@ -15,6 +15,7 @@ import torch
 from valueshare.cores import available_cores
 from valueshare.envs.backends import BACKENDS
 from valueshare.errors import InvalidInput, without_marks
+from valueshare.nn.operators import has_tensorfloat_32
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.devices import checked_device
 from valueshare.population.engine import asynchronous_groups, prefers_processes
@@ -44,7 +45,6 @@ class Speedup(NamedTuple):
 SPEEDUPS = {"cpu": Speedup(40.0, 0.0, 0.037e-3), "cuda": Speedup(40.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
-TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32
 
 
 class RunSize(NamedTuple):
@@ -258,7 +258,7 @@ def _hints(plan: Plan) -> list[str]:
     if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
         return []
     hints, settings = [], plan.settings.values()
-    if torch.cuda.get_device_capability(plan.device)[0] >= TF32_CAPABILITY and not all(s.tf32 for s in settings):
+    if has_tensorfloat_32(torch.device(plan.device)) and not all(s.tf32 for s in settings):
         hints.append("--tf32 makes matrix products faster on this GPU; results differ by rounding of about 1e-3")
     if any(BACKENDS[plan.backends[env]].is_slow and not s.delayed_actor for env, s in plan.settings.items()):
         hints.append("--delayed-actor lets agents act while they learn, with weights from before the last update")

@@ -93,7 +93,8 @@ SCRIPT = """#!/bin/bash
 echo "${0##*/} $@" >> calls
 """
 VALUESHARE = f"""{SCRIPT}
-words=$(sed -E 's/--env [^ ]*/--env CartPole-v1/; s/--k [^-]*/--k 4 /; s/--(device|seeds) [^ ]*//g; s/--launcher.*//' <<< "$*")
+words=$(sed -E 's/--env [^ ]*/--env CartPole-v1/; s/--k [^-]*/--k 4 /' <<< "$*")
+words=$(sed -E 's/--(device|seeds) [^ ]*//g; s/--launcher.*//' <<< "$words")
 small="--seeds 8 --steps 4000 --eval-interval 100 --eval-episodes 1 --eval-episode-limit 20 --hidden 8 --device cpu
     --no-compile --workers 1"
 [ "$1" = resume ] && small=

@@ -19,6 +19,7 @@ from valueshare.nn import operators, plain_operators
 from valueshare.nn.kernel_check import KernelMismatch, check_kernels
 from valueshare.nn.stacking import Linear, stacked_network
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population import engine
 from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
 from valueshare.population.engine import leave_out_failing_kernels
@@ -196,8 +197,7 @@ def test_gpus_before_ampere_have_no_tensorfloat_32(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(operators, "_has_triton", lambda: True)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    device = torch.device("cuda", 100 + capability[0])  # its answer is kept
-    weight: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32, device=device)
+    weight: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32, device=torch.device("cuda", 0))
     assert operators.available(weight) == used
 
 
@@ -327,3 +327,19 @@ def test_a_gpu_whose_kernels_fail_does_without_them(
     assert caplog.messages[0].startswith(
         "PyTorch's own products are used in place of this package's GPU kernels: Could not"
     )
+
+
+def test_memory_that_is_missing_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run that is resumed where there is more would compute with other products."""
+
+    def fails(*args: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    monkeypatch.setattr(engine, "check_kernels", fails)
+    monkeypatch.setattr(operators, "leave_out", lambda weight: pytest.fail("left out"))
+    spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
+    settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
+    population = make_population(agent_table("frames", "dqn", seeds=range(2)), settings, spec, torch.device("cpu"))
+    with pytest.raises(torch.OutOfMemoryError):
+        leave_out_failing_kernels(population, initial_state(population))

@@ -179,9 +179,9 @@ def _run(studies: Sequence[TabularStudy], given: str | Location, command: str, r
                     full_command = f"{command} --shard {shard}" if shard else command
                     write_records(table, folder, seconds, command=full_command)
             except KeyboardInterrupt as end:
-                raise KeyboardInterrupt("nothing was written") from end
+                raise KeyboardInterrupt(f"nothing was written to {out}") from end
             except OSError as error:
-                raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
+                raise OSError(error.errno, f"{error.strerror or error}; nothing was written to {out}") from error
             print_line(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         written = None if shard else write_report([target], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:

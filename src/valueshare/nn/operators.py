@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
-TF32_CAPABILITY = 8  # Ampere and later GPUs have TensorFloat-32 and bfloat16
+TF32_CAPABILITY = 8  # Ampere and later GPUs
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
 
 
@@ -25,7 +25,7 @@ def available(weight: Tensor) -> bool:
     """Whether the kernels compute products with these weights: on a GPU with TensorFloat-32, where it is allowed."""
     allowed = torch.get_float32_matmul_precision() != "highest"
     suitable = weight.is_cuda and weight.dtype == torch.float32 and weight.device.index not in _LEFT_OUT
-    return suitable and allowed and _has_tensorfloat_32(weight.device) and _has_triton()
+    return suitable and allowed and has_tensorfloat_32(weight.device) and _has_triton()
 
 
 def leave_out(weight: Tensor) -> None:
@@ -33,8 +33,8 @@ def leave_out(weight: Tensor) -> None:
     _LEFT_OUT.add(weight.device.index)
 
 
-@cache
-def _has_tensorfloat_32(device: torch.device) -> bool:
+def has_tensorfloat_32(device: torch.device) -> bool:
+    """Whether a GPU has it, and bfloat16, which the kernels need too."""
     return torch.cuda.get_device_capability(device)[0] >= TF32_CAPABILITY
 
 

@@ -129,6 +129,8 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
     buffers = {name: value[:CHECKED_AGENTS] for name, value in state.online.buffers.items()}
     try:
         check_kernels(network, weights, buffers, inputs)
+    except torch.OutOfMemoryError:
+        raise  # the population does not fit: the kernels are not at fault
     except Exception as error:
         operators.leave_out(first)
         _log.warning("PyTorch's own products are used in place of this package's GPU kernels: %s", first_line(error))

@@ -60,6 +60,7 @@ def test_names_are_escaped_everywhere() -> None:
         (-2.5, "−2.5"),
         (-1e-9, "−1e-09"),
         (128, "128"),
+        (-3, "−3"),
         (True, "True"),
         ((0.1, 2), "0.1, 2"),
         ([float(i) for i in range(20)], "0, 1, 2, 3, 4, …, 18, 19"),

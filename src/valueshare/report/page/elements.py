@@ -159,8 +159,8 @@ def value_text(value: Any) -> str:
     """A value as text: numbers short, lists in a line, None as a dash."""
     if value is None:
         return "–"
-    if isinstance(value, float):
-        return re.sub("^-", "−", f"{value:.4g}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return re.sub("^-", "−", f"{value:.4g}" if isinstance(value, float) else str(value))
     if isinstance(value, list | tuple):
         texts = [value_text(item) for item in value]
         return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])
