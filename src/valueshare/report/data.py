@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.algorithm_info import K_IS_N, unread_settings
 from valueshare.analysis.comparison import game_differences, shared_evaluations
-from valueshare.analysis.importers.results import Results, Source, repeats
+from valueshare.analysis.importers.results import Results, Source, are_runs_apart, repeats, settings_groups
 from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
 from valueshare.analysis.learner_names import RUN, LearnerName, add_to_names, rename_learners
 from valueshare.analysis.resampling import check_resamples
@@ -44,7 +44,7 @@ class ReportData:
     resamples: int = RESAMPLES
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
     runs: tuple[str, ...] = ()  # names of run folders and tables, if there are several
-    names_include_run: bool = False  # the same agents are in several of them: names of algorithms include the run
+    names_include_run: bool = False  # runs must not be pooled: names of algorithms include the run
     config_actions: int | None = None  # of every environment, where the runs say that it is one number
     full_data: "ReportData | None" = None  # the results that these are a part of: they have one scale
     computed: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False)
@@ -207,9 +207,11 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
     runs = run_names(results.sources)
+    apart = bool(runs) and are_runs_apart(table, results.sources)
+    if apart and repeats(table).is_empty():
+        runs = _pooled(runs, settings_groups(results.sources))
     if runs:
         table = table.with_columns(_run_of(runs))
-    apart = bool(runs) and not repeats(table).is_empty()
     table = _name_settings(table, [RUN] if apart else [])
     protocols = [settings.get("atari_protocol") for source in results.sources for settings in source.settings.values()]
     full_actions = all(atari_protocol(name).full_actions for name in atari_protocols() if name in protocols)
@@ -240,11 +242,25 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
 
 
 def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:
-    """The table with the run in the names of algorithms, where the same agents are in several: `ib-dqn run=first`."""
+    """The table with the run in the names of algorithms, where runs must not be pooled: `ib-dqn run=first`."""
     runs = run_names(about)
-    if not runs or repeats(table).is_empty():
+    if not runs or not are_runs_apart(table, about):
         return table
+    if repeats(table).is_empty():
+        runs = _pooled(runs, settings_groups(about))
     return table.with_columns(add_to_names(table.with_columns(_run_of(runs)), [RUN])["algorithm"])
+
+
+def _pooled(runs: Mapping[str, str], groups: Mapping[str, int]) -> dict[str, str]:
+    """The names of runs, with one name for those that learned with the same settings: `first+second`."""
+    members: dict[int | str, list[str]] = {}
+    for path, name in runs.items():
+        members.setdefault(groups.get(path, name), []).append(name)
+    joined = {}
+    for group, found in members.items():
+        names = list(dict.fromkeys(found))
+        joined[group] = "+".join(names if len(names) <= 3 else [names[0], f"{len(names) - 1}-more"])
+    return {path: joined[groups.get(path, name)] for path, name in runs.items()}
 
 
 def _run_of(runs: Mapping[str, str]) -> pl.Expr:

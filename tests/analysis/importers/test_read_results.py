@@ -16,6 +16,7 @@ from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
 from valueshare.population.run_config import RESTORE
+from valueshare.report.data import report_data, with_runs_apart
 from valueshare.report.notes import short_names, shortened
 from valueshare.report.page.live import PageUpdater
 from valueshare.schema import FORMAT, body_checksum
@@ -468,6 +469,46 @@ def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> 
     # A setting that the older of two did not have yet was at its default.
     later = run_folder(tmp_path / "c", steps=10, batch_size=32, kappa=1.0, first_seed=4)
     assert not read_results([one, later]).notes
+
+
+def learners(*folders: Path) -> list[str]:
+    """The names of what a report compares."""
+    return report_data(read_results(list(folders))).table["algorithm"].unique().sort().to_list()
+
+
+def test_agents_that_learned_with_other_settings_are_not_pooled(tmp_path: Path) -> None:
+    """One mean over two batch sizes is of no algorithm. Those with the same settings stay together."""
+    one = run_folder(tmp_path / "a", steps=10, batch_size=32)
+    more = run_folder(tmp_path / "c", steps=10, batch_size=32, first_seed=2)
+    other = run_folder(tmp_path / "b", steps=10, batch_size=64, first_seed=4)
+    assert learners(one, more) == ["ib-dqn"]
+    assert learners(one, other) == ["ib-dqn run=a", "ib-dqn run=b"]
+    assert learners(one, other, more) == ["ib-dqn run=a+c", "ib-dqn run=b"]
+    (note,) = read_results([one, other]).notes
+    assert note.endswith("(batch_size is 64, not 32): they are separate groups")
+    winners = with_runs_apart(read_results([one, other, more]).table, read_results([one, other, more]).sources)
+    assert winners.group_by("algorithm").agg(pl.col("seed").n_unique()).sort("algorithm").rows() == [
+        ("ib-dqn run=a+c", 4),
+        ("ib-dqn run=b", 2),
+    ]
+    many = [run_folder(tmp_path / f"m{i}", steps=10, batch_size=8, first_seed=10 * i) for i in range(1, 5)]
+    assert learners(one, *many) == ["ib-dqn run=a", "ib-dqn run=m1+3-more"]
+
+
+def test_how_often_agents_are_evaluated_does_not_separate_them(tmp_path: Path) -> None:
+    one = run_folder(tmp_path / "a", steps=10, eval_interval=10, checkpoint_interval=10)
+    longer = run_folder(tmp_path / "b", steps=20, eval_interval=20, checkpoint_interval=20, first_seed=2)
+    assert learners(one, longer) == ["ib-dqn"]
+    assert "they count as one group" in read_results([one, longer]).notes[-1]
+    linear: dict[str, Any] = {"step_size_schedule": "linear", "step_size_steps": None}
+    one, longer = (run_folder(tmp_path / f"linear-{n}", steps=n, first_seed=n, **linear) for n in (10, 20))
+    assert learners(one, longer) == ["ib-dqn run=linear-10", "ib-dqn run=linear-20"]
+
+
+def test_runs_of_different_environments_or_algorithms_need_no_names(tmp_path: Path) -> None:
+    """None of their agents would be pooled."""
+    one = run_folder(tmp_path / "a", steps=10, batch_size=32)
+    assert learners(one, run_folder(tmp_path / "b", steps=10, batch_size=64, env="Acrobot-v1")) == ["ib-dqn"]
 
 
 def test_two_protocols_are_not_mixed(tmp_path: Path) -> None:

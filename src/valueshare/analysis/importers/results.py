@@ -9,7 +9,7 @@ import polars as pl
 
 from valueshare.analysis.importers.formats import read_run_folder, read_tidy
 from valueshare.analysis.importers.sources import FILES, find_sources, tables_not_read
-from valueshare.analysis.tidy import RUN_COLUMNS, group_label
+from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS, VARIANT, group_label
 from valueshare.errors import InvalidInput
 from valueshare.population.run_config import read_agents
 from valueshare.result_files import SizeLimit, TooLarge
@@ -18,6 +18,11 @@ from valueshare.text import shorten_list
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 MAX_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
 PROTOCOL = "atari_protocol"
+# Settings that change what is measured how often, or where, but not what an agent learns.
+NOT_OF_LEARNING = {
+    *("steps", "checkpoint_interval", "replay_device", "tf32"),
+    *("eval_interval", "eval_episodes", "eval_timesteps", "eval_envs"),
+}
 # The run folders of each shard number, by parent folder and number of shards.
 Shards = dict[tuple[Path, int], dict[int, list[Path]]]
 
@@ -106,7 +111,7 @@ def read_results(
     shards = _shards(sources)
     table = pl.concat(tables, how="diagonal_relaxed")
     _each_once(table, repeated=repeated)
-    notes += [*_check_settings(sources, apart=not repeats(table).is_empty()), *_check_shards(shards)]
+    notes += [*_check_settings(sources, table), *_check_shards(shards)]
     if table[metric].is_null().all():
         names = sources[0].path if len(sources) == 1 else f"{sources[0].path} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
@@ -159,10 +164,11 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
-def _check_settings(sources: Sequence[Source], *, apart: bool) -> list[str]:
+def _check_settings(sources: Sequence[Source], table: pl.DataFrame) -> list[str]:
     """Notes on runs of one environment with different settings; different Atari protocols are refused."""
     notes, first = list[str](), dict[str, tuple[str, Any]]()
     alike = "where algorithm, k and the settings per agent are the same, they count as one group"
+    repeated, apart = not repeats(table).is_empty(), are_runs_apart(table, sources)
     for source in sources:
         for env, settings in source.settings.items():
             if (protocol := settings.get(PROTOCOL)) is not None:
@@ -173,15 +179,52 @@ def _check_settings(sources: Sequence[Source], *, apart: bool) -> list[str]:
                         "results of one protocol"
                     )
             path, known = first.setdefault(env, (source.path, settings))
-            # A setting that one of them lacks was added later: its default was in force.
-            both = settings.keys() & known.keys()
-            if any(settings[name] != known[name] for name in both):
-                differences = _differs(*({name: each[name] for name in both} for each in (settings, known)))
+            if changed := _changed(settings, known):
+                differences = _differs(*({name: each[name] for name in changed} for each in (settings, known)))
+                separate = repeated or (apart and bool(_changed(_of_learning(settings), _of_learning(known))))
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} ({differences}): "
-                    f"{'each is a group' if apart else alike}"
+                    f"{'they are separate groups' if separate else alike}"
                 )
     return notes
+
+
+def are_runs_apart(table: pl.DataFrame, sources: Sequence[Source]) -> bool:
+    """Whether runs must not be pooled: the same agents are in several, or one algorithm learned with other settings."""
+    if not repeats(table).is_empty():
+        return True
+    groups = settings_groups(sources)
+    known = table.filter(pl.col("source").is_in(list(groups)))
+    learner = [name for name in ("env", *VARIANT, *AGENT_SETTINGS, "optimizer") if name in known.columns]
+    counts = known.group_by(learner).agg(pl.col("source").replace_strict(groups, return_dtype=pl.Int64).n_unique())
+    return bool((counts["source"] > 1).any())
+
+
+def settings_groups(sources: Sequence[Source]) -> dict[str, int]:
+    """A number for each run folder: the same for those that learned with the same settings where environments meet."""
+    groups, known = dict[str, int](), list[dict[str, dict[str, Any]]]()
+    for source in filter(lambda source: source.settings, sources):
+        settings = {env: _of_learning(of_env) for env, of_env in source.settings.items()}
+        alike = (i for i, other in enumerate(known) if _agree(settings, other))
+        number = next(alike, len(known))
+        known[number : number + 1] = [{**settings, **(known[number] if number < len(known) else {})}]
+        groups[source.path] = number
+    return groups
+
+
+def _agree(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> bool:
+    return not any(_changed(one[env], other[env]) for env in one.keys() & other.keys())
+
+
+def _changed(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The settings that both have and that differ. One that is lacking was added later: its default was in force."""
+    return [name for name in one.keys() & other.keys() if one[name] != other[name]]
+
+
+def _of_learning(settings: dict[str, Any]) -> dict[str, Any]:
+    scheduled = settings.get("step_size_schedule") == "linear" and settings.get("step_size_steps") is None
+    kept = {"steps"} if scheduled else set[str]()  # the last step of the schedule
+    return {name: value for name, value in settings.items() if name in kept or name not in NOT_OF_LEARNING}
 
 
 def _differs(one: Any, other: Any) -> str:
