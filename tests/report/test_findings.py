@@ -37,6 +37,7 @@ def test_a_verdict_in_numbers() -> None:
         "IB-DQN(4) scored higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
         "[8.0, 12.0]; probability of improvement 1.00 [1.00, 1.00], on Here."
     )
+    assert compare_all(data_of(TWO)).sentences == [f"In these runs, {sentence_with_numbers(found)}"]
     wide = found._replace(values=(149.83, 100.0), difference=Interval(49.83, 24.04, 75.71))
     assert wide.difference_text == "+49.8 [24.0, 75.7]"  # 149.8 against 100.0
     single = found._replace(values=(9.87, -5.36), difference=Interval(15.23, None, None))

@@ -91,7 +91,10 @@ class Verdict(NamedTuple):
         if not self.comparisons:
             return list(self.failed_comparisons[:3]) or ["There is one algorithm, and nothing to compare it with."]
         if len(self.comparisons) == 1:
-            return [sentence_with_numbers(self.comparisons[0])]
+            only = self.comparisons[0]
+            return [
+                f"In these runs, {sentence_with_numbers(only)}" if only.has_few_seeds else sentence_with_numbers(only)
+            ]
         higher, lower, unclear = (
             [comparison for comparison in self.comparisons if comparison.direction == side] for side in (1, -1, 0)
         )
