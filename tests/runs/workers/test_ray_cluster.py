@@ -91,7 +91,7 @@ def test_the_same_answer(
     assert (code, err) == (0, "")
     assert "room for 2 at once on 2 nodes, with 1 CPU each" in out
     for number in (1, 2):  # both are in one display, to their ends
-        assert f"part {number} of 2 | 2 agents at step 3,000 of 3,000" in out
+        assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert "took: " in out
     assert_same_end(tmp_path / "run", long_run)
 
@@ -246,7 +246,7 @@ def test_a_run_at_an_address_is_extended(
     assert cli(*replaced(LONG, [*schedules, "--steps", "400", *on_ray, "--out", f"local://{there}"]))[0] == 0
     code, out, err = cli("extend", f"local://{there}", "--steps", "600", *on_ray)
     assert (code, err) == (0, "")
-    assert "at step 600: " in out
+    assert "(step 600, " in out
     assert_same_end(there, whole)
 
 
@@ -267,7 +267,7 @@ def test_a_run_at_an_address(
     assert (process.returncode, err) == (0, "")
     assert "population-1: worker lost; resuming from its last checkpoint" in out
     for number in (1, 2):
-        assert f"part {number} of 2 | 2 agents at step 3,000 of 3,000" in out
+        assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert_same_end(there, long_run)
     assert valueshare.open_run(url).records.equals(valueshare.open_run(long_run).records)
     assert sorted(path.name for path in there.iterdir()) == [
@@ -367,7 +367,7 @@ def test_the_tabular_sweep_with_a_node_killed(
 
 def test_what_the_cluster_cannot_do(on_ray: tuple[str, ...], ray_cluster: Any, tmp_path: Path, cli: Cli) -> None:
     def refused(*words: str) -> str:
-        code, _, err = cli(*LONG, *on_ray, *words, "--out", tmp_path / "run")
+        code, _, err = cli(*replaced([*LONG, *on_ray], list(words)), "--out", tmp_path / "run")
         assert (code, err.count("\n")) == (2, 1)
         assert list(tmp_path.iterdir()) == []
         return err
