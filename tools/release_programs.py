@@ -24,7 +24,7 @@ def train_on_ray() -> None:
 
     import valueshare
 
-    ray.init(num_cpus=1, include_dashboard=False)  # a cluster that ends with this process
+    ray.init("local", num_cpus=1, include_dashboard=False)  # a cluster that ends with this process, beside any other
     valueshare.train(
         "CartPole-v1",
         seeds=1,
