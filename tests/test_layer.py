@@ -431,7 +431,7 @@ def test_only_modules_are_networks(network: object) -> None:
 @pytest.mark.parametrize("k", ["3", None, [1.0], torch.ones(2)])
 def test_only_numbers_are_k(k: object) -> None:
     network = Attributes()
-    with pytest.raises(vs.InvalidInput, match=r"^k is given as \w+: write a number, like 4\.0, or 'n'$"):
+    with pytest.raises(vs.InvalidInput, match=r"^(k is given as \w+|`k = '3'`): write a number, like 4\.0, or 'n'$"):
         append_mean_expansion(network, k)  # type: ignore[arg-type]
     assert isinstance(network.head, nn.Linear)
 
