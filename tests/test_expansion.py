@@ -278,7 +278,7 @@ def test_baseline_fractions_by_hand() -> None:
 
 FUNCTIONS_OF_K = (vs.expand, vs.contract, vs.implicit_baseline)
 NO_NUMBERS: dict[str, Any] = {
-    "str": "2",
+    "bytes": b"2",
     "NoneType": None,
     "list": ["1", "2"],
     "dict": {},
@@ -293,6 +293,33 @@ def test_a_k_that_is_no_number_is_refused_in_one_line(function: Callable[..., An
         function(np.ones((2, 3)), NO_NUMBERS[kind])
     with pytest.raises(vs.InvalidInput, match=f"^values is given as {kind}: write a number, or an array of numbers$"):
         function(NO_NUMBERS[kind], 1.0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_K)
+def test_text_lists_with_rows_of_several_lengths_and_complex_numbers_are_called_so(
+    function: Callable[..., Any],
+) -> None:
+    as_values = {
+        "`values = 'ab'`": "ab",
+        "values is a ragged list, whose rows differ in length": [[1, 2], [3]],
+        "values is given as list of complex numbers": [[1j, 2.0]],
+        "values is given as ndarray of complex128": np.array([1j, 2]),
+        "values is given as complex": 1j,
+        "values is given as Tensor of torch.complex64": torch.tensor([1j]),
+    }
+    for what, values in as_values.items():
+        with pytest.raises(vs.InvalidInput) as refused:
+            function(values, k=1)
+        assert str(refused.value) == f"{what}: write a number, or an array of numbers"
+    as_k = {
+        "`k = '2'`": "2",
+        "k is a ragged list, whose rows differ in length": [[1], [2, 3]],
+        "k is given as tuple of complex numbers": (1j, 2),
+    }
+    for what, k in as_k.items():
+        with pytest.raises(vs.InvalidInput) as refused:
+            function(np.ones((2, 3)), k)
+        assert str(refused.value) == f"{what}: write a number, an array of numbers, or 'n'"
 
 
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)
@@ -337,7 +364,9 @@ def test_a_k_of_another_shape_is_refused_in_one_line(function: Callable[..., Any
 
 @pytest.mark.parametrize("k", ["2", None, -1.0, math.nan, [1.0, 2.0], torch.ones(2)])
 def test_the_layer_refuses_what_is_no_k(k: Any) -> None:
-    with pytest.raises(vs.InvalidInput, match=r"^(k is given as \w+: write a number|`k = \S+`: the mean-scaling)"):
+    with pytest.raises(
+        vs.InvalidInput, match=r"^(k is given as \w+: write a number|`k = '2'`: write a n|`k = \S+`: the mean-s)"
+    ):
         vs.MeanExpansion(k)
 
 
@@ -356,5 +385,5 @@ def test_a_masked_action_stays_masked() -> None:
 
 @pytest.mark.parametrize("b", ["1", None])
 def test_a_baseline_that_is_no_number_is_refused(b: Any) -> None:
-    with pytest.raises(vs.InvalidInput, match=r"^b is given as"):
+    with pytest.raises(vs.InvalidInput, match=r"^(b is given as NoneType|`b = '1'`): write a number"):
         vs.baseline_residual(np.ones(3), b)

@@ -204,7 +204,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "nested": Nested,
     "list": Listed,
     "dictionary": Keyed,
-    "bare linear": lambda: nn.Linear(6, 4),
+    "sequential of one layer": lambda: nn.Sequential(nn.Linear(6, 4)),
 }
 every_network = pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS.keys())
 
@@ -230,7 +230,7 @@ def test_appending_copies_nothing(build: Callable[[], nn.Module]) -> None:
     after = list(expanded.parameters())
     assert all(a is b for a, b in zip(after, before, strict=True))
     assert [p.data_ptr() for p in after] == places
-    assert (expanded is network) or isinstance(network, nn.Linear)
+    assert expanded is network
 
 
 @every_network
@@ -275,7 +275,7 @@ def test_after_must_name_a_linear_layer() -> None:
             append_mean_expansion(Attributes(), 3, after=wrong)
 
 
-def in_order(**layers: nn.Linear) -> nn.Module:
+def in_order(**layers: nn.Module) -> nn.Module:
     """A module with these layers, in this order of registration."""
     network = nn.Module()
     for name, layer in layers.items():
@@ -297,6 +297,94 @@ def test_as_many_actions_as_observations_are_no_reason_to_refuse(widths: tuple[i
     network = in_order(**{f"layer{i}": nn.Linear(a, b) for i, (a, b) in enumerate(pairwise(widths))})
     append_mean_expansion(network, 3)
     assert [name for name, _ in network.named_buffers()] == [f"layer{len(widths) - 2}.1.scale"]
+
+
+# Networks in which the layer would have no effect, or only on other outputs.
+
+
+def test_a_network_of_one_linear_layer_is_refused() -> None:
+    """It cannot be changed in place, and a caller who ignores the returned network would train without the layer."""
+    network, x = nn.Linear(6, 4), torch.randn(5, 6)
+    message = r"^a network that is one linear layer .* torch\.nn\.Sequential\(network, MeanExpansion\(k, n=4\)\)$"
+    with pytest.raises(vs.InvalidInput, match=message):
+        append_mean_expansion(network, "n")
+    close(nn.Sequential(network, MeanExpansion("n", n=4))(x), vs.expand(network(x), 4))  # what the message says
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    first, *rest = (nn.Linear(*pair) for pair in pairwise(widths))
+    return nn.Sequential(first, *(module for linear in rest for module in (nn.ReLU(), linear)))
+
+
+SIDE_BY_SIDE: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
+    "an auxiliary output": (lambda: in_order(q=nn.Linear(4, 3), aux=nn.Linear(4, 5)), "q", "aux"),
+    "twin heads": (lambda: in_order(fc=nn.Linear(4, 64), q1=nn.Linear(64, 2), q2=nn.Linear(64, 2)), "q1", "q2"),
+    "as many actions as inputs": (
+        lambda: in_order(fc=nn.Linear(4, 64), q1=nn.Linear(64, 4), q2=nn.Linear(64, 4)),
+        "q1",
+        "q2",
+    ),
+    "an output of one network": (
+        lambda: in_order(body=mlp(4, 64, 64), q=nn.Linear(64, 2), reward=nn.Linear(64, 6), aux=nn.Linear(64, 3)),
+        "q",
+        "aux",
+    ),
+    "twin networks": (lambda: nn.ModuleDict({"q1": mlp(4, 64, 64, 2), "q2": mlp(4, 64, 64, 2)}), "q1.4", "q2.4"),
+    "an ensemble": (lambda: nn.ModuleList(nn.Linear(8, 3) for _ in range(4)), "0", "3"),
+}
+
+
+@pytest.mark.parametrize(("make", "first", "last"), SIDE_BY_SIDE.values(), ids=SIDE_BY_SIDE.keys())
+def test_output_layers_side_by_side_are_refused_until_one_is_named(
+    make: Callable[[], nn.Module], first: str, last: str
+) -> None:
+    network = make()
+    structure = repr(network)
+    with pytest.raises(
+        vs.InvalidInput, match=rf"^'{first}' and '{last}' seem to stand side by side .* `after = '{first}'`"
+    ):
+        append_mean_expansion(network, 3)
+    assert repr(network) == structure
+    for name in (first, last):
+        named = append_mean_expansion(make(), 3, after=name)
+        assert [buffer for buffer, _ in named.named_buffers()] == [f"{name}.1.scale"]
+
+
+class Attention(nn.Module):
+    """A block of a transformer: no layer has 48 inputs, but the three parts of the first one's outputs are 16 wide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.projection = nn.Linear(16, 48), nn.Linear(16, 16)
+
+
+IN_A_CHAIN: dict[str, Callable[[], nn.Module]] = {
+    "hidden layers of one width": lambda: in_order(a=nn.Linear(8, 64), b=nn.Linear(64, 64), c=nn.Linear(64, 4)),
+    "a bottleneck": lambda: in_order(a=nn.Linear(64, 8), b=nn.Linear(8, 64), c=nn.Linear(64, 4)),
+    "a sequence": lambda: nn.Sequential(nn.Linear(64, 32), nn.Unflatten(-1, (2, 16)), nn.Flatten(), nn.Linear(64, 4)),
+    "a recurrent layer": lambda: nn.ModuleDict({"a": nn.Linear(64, 32), "gru": nn.GRU(32, 64), "q": nn.Linear(64, 4)}),
+    "attention": lambda: nn.ModuleDict({"embed": nn.Linear(6, 16), "block": Attention(), "q": nn.Linear(16, 4)}),
+    "quantiles": lambda: in_order(
+        state=nn.Linear(64, 32), tau=nn.Linear(64, 32), fc=nn.Linear(32, 64), q=nn.Linear(64, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("make", IN_A_CHAIN.values(), ids=IN_A_CHAIN.keys())
+def test_layers_one_after_the_other_are_not_doubted(make: Callable[[], nn.Module]) -> None:
+    network = make()
+    last = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)][-1]
+    append_mean_expansion(network, 3)
+    assert [name for name, _ in network.named_buffers()] == [f"{last}.1.scale"]
+
+
+def test_a_forward_that_reads_the_weights_finds_them_in_the_first_part() -> None:
+    network = Attributes()
+    weight = network.head.weight
+    append_mean_expansion(network, 3)
+    with pytest.raises(AttributeError, match="'Sequential' object has no attribute 'weight'"):
+        _ = network.head.weight
+    assert network.get_submodule("head.0").weight is weight
 
 
 class Squashed(nn.Module):
@@ -343,7 +431,7 @@ def test_only_modules_are_networks(network: object) -> None:
 @pytest.mark.parametrize("k", ["3", None, [1.0], torch.ones(2)])
 def test_only_numbers_are_k(k: object) -> None:
     network = Attributes()
-    with pytest.raises(vs.InvalidInput, match=r"^k is given as \w+: write a number, like 4\.0, or 'n'$"):
+    with pytest.raises(vs.InvalidInput, match=r"^(k is given as \w+|`k = '3'`): write a number, like 4\.0, or 'n'$"):
         append_mean_expansion(network, k)  # type: ignore[arg-type]
     assert isinstance(network.head, nn.Linear)
 
@@ -361,7 +449,7 @@ def test_a_layer_that_knows_n_refuses_another_number_of_actions() -> None:
 
 def test_n_may_be_a_capital_letter() -> None:
     assert MeanExpansion("N", n=3).scale.item() == 4.0
-    assert append_mean_expansion(nn.Linear(6, 5), "N").state_dict()["1.scale"].item() == 6.0
+    assert append_mean_expansion(nn.Sequential(nn.Linear(6, 5)), "N").state_dict()["0.1.scale"].item() == 6.0
 
 
 def test_a_network_without_a_linear_layer_is_refused() -> None:

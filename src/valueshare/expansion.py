@@ -195,21 +195,33 @@ def _within(value: Number, name: str, rule: str, wanted: str = NUMBERS, below: f
 
 def _as_array(x: Array, name: str, wanted: str = NUMBERS) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
-    type_name = type(x).__name__ + (f" of {x.dtype}" if "complex" in str(getattr(x, "dtype", "")) else "")
     try:
         if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
             _refuse_text_and_none(np.asarray(x))
         elif "complex" in str(x.dtype):
-            raise TypeError
+            raise _ComplexNumbers
         x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
         return x if "float" in str(x.dtype) else x * 1.0
-    except (TypeError, ValueError, OverflowError) as error:  # of lists of different lengths, too
-        raise InvalidInput(f"{name} is given as {type_name}: write {wanted}") from error
+    except _ComplexNumbers as error:
+        of = f" of {x.dtype}" if hasattr(x, "dtype") else "" if isinstance(x, complex) else " of complex numbers"
+        raise InvalidInput(f"{name} is given as {type(x).__name__}{of}: write {wanted}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(x, str):
+            raise InvalidInput(f"`{name} = {x!r}`: write {wanted}") from error
+        is_ragged = "inhomogeneous" in str(error)  # NumPy's word
+        what = "a ragged list, whose rows differ in length" if is_ragged else f"given as {type(x).__name__}"
+        raise InvalidInput(f"{name} is {what}: write {wanted}") from error
+
+
+class _ComplexNumbers(TypeError):
+    """Complex numbers where real ones are wanted."""
 
 
 def _refuse_text_and_none(x: Array) -> None:
-    """NumPy would convert both to numbers."""
-    if x.dtype.kind in "SUMmc" or (x.dtype.kind == "O" and any(entry is None for entry in x.flat)):
+    """NumPy would convert text and None to numbers, and drop imaginary parts."""
+    if x.dtype.kind == "c":
+        raise _ComplexNumbers
+    if x.dtype.kind in "SUMm" or (x.dtype.kind == "O" and any(entry is None for entry in x.flat)):
         raise TypeError
 
 

@@ -10,6 +10,8 @@ from page_snippets import PAGES, ROOT, page_name
 
 MORE = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]*))?\)")
+# What messages and comments of the package refer to: a page, and a heading of it in quotes.
+REFERENCE = re.compile(r"\b(docs/[\w/-]+\.md)(?:, (?:'([^']*)'|(\w+)))?")
 NAMED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
@@ -45,6 +47,26 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
         "# A: one, two\n\n[a](#a-one-two) [b](#b) [c](a.md#a-one-two) [d](d.md) [e](https://e.org) ![f](f.png)\n"
     )
     assert broken(page) == ["#b", "d.md", "f.png"]
+
+
+def stale_references(text: str) -> list[str]:
+    """Pages and headings that a source file names and that do not exist, and words that stand where a heading would."""
+    found = []
+    for page, heading, unquoted in REFERENCE.findall(text):
+        there = ROOT / page
+        if unquoted or not there.exists() or (heading and f"# {heading}\n" not in without_code(there)):
+            found.append(f"{page}, {heading or unquoted}")
+    return found
+
+
+def test_messages_name_headings_that_exist() -> None:
+    sources = sorted((ROOT / "src").rglob("*.py"))
+    assert {path.name: found for path in sources if (found := stale_references(path.read_text(encoding="utf-8")))} == {}
+
+
+def test_a_stale_reference_is_found() -> None:
+    text = "docs/training.md, 'Custom networks'; docs/training.md, 'Networks'; docs/training.md, networks; docs/no.md."
+    assert stale_references(text) == ["docs/training.md, Networks", "docs/training.md, networks", "docs/no.md, "]
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -155,7 +155,7 @@ def test_images_and_dictionaries() -> None:
     ("k", "message"),
     [
         (-1, r"^`k = -1`: the mean-scaling coefficient is a finite number >= 0"),
-        ("m", r"^k is given as str: write a number, like 4\.0, or 'n'$"),
+        ("m", r"^`k = 'm'`: write a number, like 4\.0, or 'n'$"),
         (None, r"^k is given as NoneType: write a number, like 4\.0, or 'n'$"),
     ],
 )

@@ -57,7 +57,8 @@ def test_n_of_the_layer_alone_is_given() -> None:
 
 @pytest.mark.parametrize("k", ["m", b"n", ""])
 def test_other_texts_are_no_k(k: object) -> None:
-    with pytest.raises(vs.InvalidInput, match=r"^k is given as \w+: write a number, like 4\.0, or 'n'$"):
+    what = f"`k = {k!r}`" if isinstance(k, str) else "k is given as bytes"
+    with pytest.raises(vs.InvalidInput, match=rf"^{what}: write a number, like 4\.0, or 'n'$"):
         append_mean_expansion(network(), k)  # type: ignore[arg-type]
 
 

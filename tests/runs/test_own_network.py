@@ -92,7 +92,16 @@ def test_what_can_be_a_network() -> None:
         (lambda s, k: linear(3), "ib-dqn", r"shape \[2, 3\] where \[2, 2\] is wanted: ib-dqn"),
         (lambda s, k: linear(2), "rdq", r"\[2, 3\] is wanted: rdq reads .*then the baseline"),
         (lambda s, k: ByQuantile(exchanged=True), "iqn", r"\[2, 2, 3\] where \[2, 3, 2\]"),
-        (lambda s, k: linear(2), "iqn", "cannot be run as a population .TypeError"),
+        (
+            lambda s, k: linear(2),
+            "iqn",
+            r"cannot be run as a population .TypeError.* \[B, 4\] and quantiles of shape \[B, N\]; see docs",
+        ),
+        (
+            lambda s, k: nn.Linear(3, 2),  # too few inputs
+            "dqn",
+            r"RuntimeError: .*: forward gets observations of shape \[B, 4\]; see docs/training\.md, 'Custom networks'$",
+        ),
         (
             lambda s, k: linear(2, nn.Dropout()),
             "dqn",

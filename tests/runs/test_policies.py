@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,7 +140,6 @@ np.save("quantiles.npy", torch.export.load("quantiles.pt2").module()(seen).detac
     not all(map(find_spec, ("onnx", "onnxruntime", "onnxscript"))),
     reason="onnx, onnxruntime or onnxscript is not installed: make test-integrations",
 )
-@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")  # PyTorch's exporter, of PyTorch
 def test_onnx_in_its_runtime(run: Run, tmp_path: Path) -> None:
     runtime: Any = import_module("onnxruntime")
     for number in (0, 2, 4):  # IB-DQN, RDQ, IB-IQN
@@ -202,6 +202,22 @@ def test_an_export_is_silent_about_torchvision_alone(
         assert exporter.filters == []
     finally:
         exporter.removeHandler(caplog.handler)
+
+
+def test_an_export_is_silent_about_one_warning_of_pytorch_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaf = "`isinstance(treespec, LeafSpec)` is deprecated, use `isinstance(treespec, TreeSpec) and ...` instead."
+
+    def export(*_: object, **__: object) -> None:
+        for text, category in ((leaf, FutureWarning), ("another", FutureWarning), (leaf, UserWarning)):
+            warnings.warn(text, category, stacklevel=1)
+
+    monkeypatch.setattr("torch.onnx.export", export)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run.agent(0).export(tmp_path / "agent.onnx")
+    assert [(str(w.message), w.category) for w in seen] == [("another", FutureWarning), (leaf, UserWarning)]
 
 
 def with_observations(run: Run, **changed: Any) -> Policy:

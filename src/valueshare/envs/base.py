@@ -129,7 +129,7 @@ def spec_from_spaces(
         return EnvironmentSpec(name, backend, (states,), np.dtype(np.bool_), count, episode_limit, first_state=first)
     if not isinstance(observations, gymnasium.spaces.Box):
         flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
-        hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, environments of your own)"
+        hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, 'Custom environments')"
         raise InvalidInput(
             f"{name} has observations {short_repr(observations)}: choose one with Box or Discrete observations"
             f"{hint if flat else ''}"

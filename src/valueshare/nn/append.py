@@ -24,9 +24,10 @@ def append_mean_expansion(
 
     `k` is a number, or "n" for the number of that layer's outputs. The linear layer becomes `Sequential(linear,
     MeanExpansion(k))`, under every name it has, with the same weights (not copies), so an optimiser that already holds
-    them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for
-    a bare linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another one
-    with `after="path.to.layer"`. If a layer is used at two places under two names, only the named place changes.
+    them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. A `forward` that reads
+    `self.head.weight` of that layer must read `self.head[0].weight`. Returns the network. "Last" is the order in which
+    the layers were registered: name another one with `after="path.to.layer"`. If a layer is used at two places under
+    two names, only the named place changes.
 
     The linear layer must have one output per action; if the number of actions is given as `n`, this is checked. After
     n x quantiles outputs, as in QR-DQN, the layer would take the mean over quantiles too: put `MeanExpansion(k, n=n)`
@@ -35,7 +36,8 @@ def append_mean_expansion(
     Refuses networks of Stable-Baselines3 (their target network would lack the layer), layers with one output, and, if
     the modules show it, outputs that are probabilities or have an activation. After the advantages of a dueling network
     the layer does nothing, because their mean is subtracted: if a network has a value stream, the layer of the
-    action-values must be named.
+    action-values must be named. So it must if two output layers seem to stand side by side, as in twin heads. A network
+    that is one linear layer cannot be changed in place: write `Sequential(network, MeanExpansion(k))`.
     """
     _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
@@ -76,7 +78,10 @@ def append_mean_expansion(
     layer = MeanExpansion(k, n=linear.out_features, device=weight.device, dtype=weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
     if linear is module:
-        return expanded
+        raise InvalidInput(
+            "a network that is one linear layer cannot be changed in place: write "
+            f"torch.nn.Sequential(network, MeanExpansion(k, n={linear.out_features}))"
+        )
     other_places = _other_places(modules, after)
     for path in other_places:
         if _is_one_slot(modules, path, after):
@@ -95,6 +100,7 @@ def _last_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Linear]) ->
     last = next(reversed(linears))
     _refuse_dueling(linears, last)
     _refuse_hidden_layer(modules, linears, last)
+    _refuse_parallel_layers(modules, linears, last)
     if others := _other_places(modules, last):
         raise InvalidInput(
             f"the linear layer {last!r} has another name, {others[0]!r}, and may be used at two places: name the "
@@ -150,6 +156,45 @@ def _refuse_hidden_layer(modules: dict[str, nn.Module], linears: dict[str, nn.Li
             )
 
 
+def _refuse_parallel_layers(modules: dict[str, nn.Module], linears: dict[str, nn.Linear], last: str) -> None:
+    """Refuse to guess between output layers side by side, as of twin heads or of an auxiliary task.
+
+    Such a layer takes as many inputs as the last one, is the last one of its own branch of the network, and no module
+    registered after it takes as many inputs as it has outputs.
+    """
+    head, paths = linears[last], list(linears)
+    if head.out_features == 1:  # refused by the caller, as a value stream
+        return
+    for number, path in enumerate(paths):
+        linear, branch = linears[path], _branch(path, last)
+        if linear is head or linear.in_features != head.in_features or _are_in_sequence(modules, path, last):
+            continue
+        goes_on = any(later.startswith(f"{branch}.") for later in paths[number + 1 :])
+        if goes_on or any(linear.out_features == _inputs(later) for later in _registered_after(modules, path)):
+            continue
+        raise InvalidInput(
+            f"{path!r} and {last!r} seem to stand side by side (each takes {head.in_features} inputs), and either may "
+            f"give the action-values: name the layer with `after`, as in `after = {path!r}`; if both do, put "
+            "MeanExpansion(k) after each of them yourself"
+        )
+
+
+def _branch(path: str, other: str) -> str:
+    """The path up to the first name that is not that of `other`."""
+    return ".".join(path.split(".")[: len(_shared_names(path, other)) + 1])
+
+
+def _shared_names(a: str, b: str) -> list[str]:
+    """The names of the modules that two paths begin with."""
+    pairs = zip(a.split("."), b.split("."), strict=False)
+    return [name for name, _ in takewhile(lambda names: names[0] == names[1], pairs)]
+
+
+def _inputs(module: nn.Module) -> object:
+    """The number of inputs of a linear or recurrent layer, or None."""
+    return getattr(module, "in_features", getattr(module, "input_size", None))
+
+
 def _other_places(modules: dict[str, nn.Module], layer: str) -> list[str]:
     """Other names of a linear layer that may be other places in the network, and not just names of the same place.
 
@@ -167,8 +212,7 @@ def _other_places(modules: dict[str, nn.Module], layer: str) -> list[str]:
 
 def _are_in_sequence(modules: dict[str, nn.Module], a: str, b: str) -> bool:
     """Whether a `Sequential` calls two modules, or what they are in, one after the other."""
-    shared = takewhile(lambda names: names[0] == names[1], zip(a.split("."), b.split("."), strict=False))
-    return a != b and isinstance(modules[".".join(name for name, _ in shared)], nn.Sequential)
+    return a != b and isinstance(modules[".".join(_shared_names(a, b))], nn.Sequential)
 
 
 def _is_one_slot(modules: dict[str, nn.Module], a: str, b: str) -> bool:

@@ -76,4 +76,6 @@ def _number(k: float) -> float:
             return float(k)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several
         pass
+    if isinstance(k, str):
+        raise InvalidInput(f"`k = {k!r}`: write a number, like 4.0, or 'n'")
     raise InvalidInput(f"k is given as {type(k).__name__}: write a number, like 4.0, or 'n'")

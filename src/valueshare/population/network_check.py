@@ -146,7 +146,9 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     weights = Weights(*stack_module_state([module]))
     before = {name: value.clone() for name, value in weights.buffers.items()}
     observation, *taus = (value.unsqueeze(0) for value in inputs)
-    with _refuse("run as a population", "see docs/training.md, networks of your own"), torch.no_grad():
+    sizes = ", ".join(["B", *map(str, observation.shape[2:])])
+    given = f"forward gets observations of shape [{sizes}]{' and quantiles of shape [B, N]' if taus else ''}"
+    with _refuse("run as a population", f"{given}; see docs/training.md, 'Custom networks'"), torch.no_grad():
         try:
             outputs = PopulationForward(shared)(weights, observation, taus[0] if taus else None)[0]
         except RuntimeError as error:

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import re
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from valueshare.learning.algorithms import Algorithm
 from valueshare.population.networks import Tensors, init_network, load_weights, network_shape
 from valueshare.population.state import Population, torch_dtype
 
+# What PyTorch's ONNX exporter warns of in PyTorch's own code.
+LEAF_SPEC = "`isinstance(treespec, LeafSpec)` is deprecated"
 FORMATS = {".onnx": "ONNX", ".pt2": "torch.export", ".pt": "TorchScript"}
 
 
@@ -143,9 +147,11 @@ class Policy:
         registry = logging.getLogger("torch.onnx._internal.exporter._registration")
         registry.addFilter(_is_not_on_torchvision)
         try:
-            torch.onnx.export(
-                program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", re.escape(LEAF_SPEC), FutureWarning)
+                torch.onnx.export(
+                    program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
+                )
         except ModuleNotFoundError as missing:
             raise InvalidInput(
                 f"ONNX files need more packages ({first_line(missing)}): {install_command('onnx')}"
