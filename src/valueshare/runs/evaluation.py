@@ -30,6 +30,7 @@ from valueshare.population.state import Population, State, initial_state, make_p
 from valueshare.progress_bar import shown_progress
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.runs.directory import refuse_read_only
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
@@ -91,6 +92,8 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
         storage.pull(lambda name: name in PLAN_FILES)
         plan = open_plan(storage.folder)
         check_links(storage.folder)
+        if not storage.is_remote:
+            refuse_read_only(storage.folder)
         with only_writer(storage.folder):
             chosen = _chosen_agents(storage.folder, plan, options.agent)
             fetch_evaluations(storage, plan.agents)  # a damaged file is refused before anything is played
