@@ -38,7 +38,7 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES, RunStorage
-from valueshare.setting import MAX_COUNT, as_count, as_int
+from valueshare.setting import MAX_COUNT, as_count, as_int, refuse_repeated
 from valueshare.text import pluralize
 
 MAX_EPISODES = 1_000_000  # per agent
@@ -219,8 +219,9 @@ def _play_population(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {as_int("agent", agent) for agent in as_list(agents)}
-    if unknown := sorted(wanted - set(plan.agents["agent"])):
+    wanted = [as_int("agent", agent) for agent in as_list(agents)]
+    refuse_repeated("agent", wanted)
+    if unknown := sorted({*wanted} - {*plan.agents["agent"]}):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
         raise InvalidInput("no agents are given: write at least one number, or leave `agent` out for all")
