@@ -4,7 +4,7 @@ Its name and type are the field's. The command line, signatures and checks are m
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import cache
 from itertools import islice
@@ -54,6 +54,14 @@ def settings_of(owner: type) -> Mapping[str, Setting]:
         item = get_args(kind)[0] if get_origin(kind) is tuple else kind
         settings[declared.name] = Setting(declared.name, kind, item, optional, **declared.metadata)
     return MappingProxyType(settings)
+
+
+def refuse_repeated(name: str, values: Sequence[Any]) -> None:
+    """Refuse a list that holds a value twice."""
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        shown = str(twice) if isinstance(twice, str | int) else exact(twice + 0.0)  # not -0
+        raise InvalidInput(f"`{name}`: {shown} is given more than once; write each value once")
 
 
 def check_settings(instance: Any) -> None:

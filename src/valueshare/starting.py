@@ -13,6 +13,7 @@ from valueshare.resources import PreparedPlan, cluster_for, prepare_plan
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
+from valueshare.runs.directory import refuse_read_only
 from valueshare.runs.display import print_lines
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.launchers import ExecutionOptions
@@ -175,6 +176,8 @@ def _continue(
 ) -> Run:
     """Train a stored run to the end of the plan; `begin` records it in the folder, whose lock is held then."""
     folder = storage.folder
+    if not storage.is_remote:
+        refuse_read_only(folder)
     announce_imports(plan.backends)
     execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
     try:
@@ -224,6 +227,7 @@ def _open_finished(plan: Plan, storage: RunStorage, execution: ExecutionOptions)
         with suppress(OSError, InvalidInput), lock_run(storage.folder):
             run_folder.remove_leftovers(storage.folder, plan)
         if _writes_events(storage.folder, execution):
+            refuse_read_only(storage.folder)
             execution.poll_stop()
             TensorBoardLog(storage.folder, plan.agents, records).close()
     return Run(storage.location, plan.agents, records, finished=True)

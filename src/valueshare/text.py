@@ -23,6 +23,12 @@ def either(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def conjoin(names: Iterable[str]) -> str:
+    """Pong, Pooyan and Breakout."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def shorten_list(items: Sequence[str], most: int = 5) -> str:
     """The first items of a list, and how many more there are; with semicolons if an item has a comma."""
     more = len(items) - most

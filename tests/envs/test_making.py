@@ -16,6 +16,7 @@ from valueshare.envs.backends import BACKENDS
 from valueshare.envs.base import as_keys, mix_to_int32, spec_from_spaces
 from valueshare.errors import InvalidInput
 from valueshare.schema import Backend
+from valueshare.tabular.mdp import FiniteMDP
 
 
 def test_importing_does_not_load_envpool() -> None:
@@ -63,6 +64,33 @@ def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: st
     assert "\n" not in str(refusal.value)
     with pytest.raises(InvalidInput, match=message):
         environment_spec(env_id, backend)
+
+
+def test_a_name_that_its_module_does_not_register_is_compared_with_those_that_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["Cave-v0", "Corridor-v0", "Tower-v0", "my/LongCorridor-v1", "Maze-v0", "Hall-v0"]
+    register = "\n".join(f"gymnasium.register({name!r}, entry_point='halls_of_mine:Hall')" for name in names)
+    (tmp_path / "halls_of_mine.py").write_text(f"import gymnasium\n{register}\n")
+    (tmp_path / "empty_of_mine.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    for _ in range(2):  # imported now, or before
+        with pytest.raises(InvalidInput) as refusal:
+            environment_spec("halls_of_mine:Coridor-v0")
+        start, _, listed = str(refusal.value).partition(": its module registers ")
+        assert start == "there is no environment 'halls_of_mine:Coridor-v0'"
+        assert listed.endswith(" and 1 more")
+        first, *others = listed.removesuffix(" and 1 more").split(", ")
+        assert first == "halls_of_mine:Corridor-v0"
+        assert len(others) == 4
+        assert {name.removeprefix("halls_of_mine:") for name in others} < set(names)
+    with pytest.raises(InvalidInput, match=r"^there is no environment 'halls_of_mine:Maze-v3': .* halls_of_mine:Maze-"):
+        environment_spec("halls_of_mine:Maze-v3")
+    with pytest.raises(InvalidInput, match="importing empty_of_mine registers no environment"):
+        environment_spec("empty_of_mine:Vault-v0")
+    with pytest.raises(InvalidInput, match="its module registers halls_of_mine:Corridor-v0, "):
+        FiniteMDP.from_gymnasium("halls_of_mine:Coridor-v0")
 
 
 def test_what_is_advised_for_other_spaces_works() -> None:

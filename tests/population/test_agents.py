@@ -177,7 +177,7 @@ def test_agents_that_cannot_work_are_refused() -> None:
             agent_table("CartPole-v1", "dqn", seeds=[0, seed])
     with pytest.raises(InvalidInput, match="each seed once"):
         agent_table("CartPole-v1", "dqn", seeds=[1, 1])
-    with pytest.raises(InvalidInput, match="duplicate value"):
+    with pytest.raises(InvalidInput, match="`k`: 2 is given more than once"):
         agent_table("CartPole-v1", "ib-dqn", seeds=[1], k=[2, 2])
 
 

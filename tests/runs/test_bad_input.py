@@ -89,7 +89,10 @@ BAD = {
         ["--algorithm", "iqn", "ib-iqn", "--loss", "huber"],
         "the loss of iqn, ib-iqn is the quantile Huber loss; leave",
     ),
-    "k twice": (["--k", "1", "1"], "duplicate value"),
+    "k twice": (["--k", "1", "1.0"], "--k: 1 is given more than once; write each value once"),
+    "a step size twice": (["--step-size", "1e-3", "2e-3", "1e-3"], "--step-size: 0.001 is given more than once"),
+    "epsilon's steps twice": (["--epsilon-steps", "1k", "1000"], "--epsilon-steps: 1000 is given more than once"),
+    "an algorithm twice": (["--algorithm", "dqn", "dqn"], "--algorithm: dqn is given more than once; write each"),
     "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],
@@ -345,7 +348,7 @@ def test_other_environments_are_named() -> None:
 
 
 def test_an_environment_is_given_once() -> None:
-    with pytest.raises(InvalidInput, match="CartPole-v1, CartPole-v1`: write each of them once"):
+    with pytest.raises(InvalidInput, match="`env`: CartPole-v1 is given more than once; write"):
         make_plan(["CartPole-v1", "CartPole-v1"], "dqn", seeds=1)
 
 

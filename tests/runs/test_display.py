@@ -154,6 +154,22 @@ def test_the_last_frame_of_a_stopped_run_shows_its_checkpoint() -> None:
     assert "4 agents at step 500 of 1,000" in resumed.line(ONE)
 
 
+def test_scores_are_never_of_a_later_step_than_the_agents() -> None:
+    """The last checkpoint, of step 300, was damaged: training resumed at step 100, and replaces what it makes again."""
+    file, empty = io.StringIO(), records_schema().to_frame()
+    stored = pl.concat([records(step, dict.fromkeys(range(6), float(step))) for step in (100, 200, 300)])
+    console = Console(file=file, force_terminal=False)
+    shown = Display(PLAN, stored, console, Clock(), saved={ONE: 300, TWO: 300})
+    shown.on_step(ONE, 100)
+    shown.on_phase(ONE, 150, empty)
+    assert shown.scores(ONE) == " | score ib-dqn k=0 100.0, ib-dqn k=8 100.0"
+    assert shown.scores(TWO) == " | score double-dqn 300.0"  # a population of its own
+    shown.on_phase(ONE, 200, records(200, {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}))
+    assert file.getvalue().endswith("| score ib-dqn k=0 1.5, ib-dqn k=8 3.5\n")
+    shown.on_phase(ONE, 200, records(200, {0: 2.0, 1: 2.0, 2: 3.0, 3: 4.0}))  # of a lost worker's replacement
+    assert file.getvalue().endswith("| score ib-dqn k=0 2, ib-dqn k=8 3.5\n")
+
+
 def test_only_a_run_without_a_callback_yet_is_starting() -> None:
     clock = Clock()
     shown, file = display(clock, terminal=False)

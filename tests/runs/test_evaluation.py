@@ -208,6 +208,7 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
     ("words", "line"),
     [
         (["--agent", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
+        (["--agent", "0", "1", "0"], "valueshare: --agent: 0 is given more than once; write each value once"),
         (["--episodes", "0"], "--episodes 0: write a number >= 1"),
         (["--episodes", "1e9"], "--episodes 1,000,000,000: write a number <= 1,000,000"),
         (["--seeds-from", "999999999999"], "--seeds-from 999999999999: write a number <= 999,999,999,900, with 100 ep"),

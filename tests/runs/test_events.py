@@ -1,6 +1,7 @@
 """TensorBoard events of a run that was stopped: they continue unasked, and none is missing."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,6 +15,8 @@ import valueshare
 from valueshare import starting
 from valueshare.errors import InvalidInput
 from valueshare.runs.display import Display
+from valueshare.runs.run import Run
+from valueshare.runs.variants import shown_score
 
 QUICK: dict[str, Any] = {
     "seeds": 2,
@@ -133,6 +136,30 @@ def test_a_phase_without_its_progress_is_not_reported_twice(tmp_path: Path, monk
     monkeypatch.setattr(Display, "on_phase", lambda self, name, step, records: reported.append((name, step)))
     assert valueshare.resume(folder, progress=False, launcher=valueshare.LauncherOptions(workers=2)).finished
     assert sorted(reported) == [("population-0", 160), ("population-1", 160)]
+
+
+def test_a_run_trained_again_shows_scores_of_its_present_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without checkpoints it starts from the first step, and records of later steps are still there."""
+    folder, seen = tmp_path / "run", list[tuple[list[int], list[int]]]()
+    valueshare.train("CartPole-v1", "ib-dqn", k=[0, 4], out=folder, log="tensorboard", progress=False, **QUICK)
+    finished = expected(folder)
+    shutil.rmtree(folder / "checkpoints")
+    shutil.rmtree(folder / "tensorboard")
+
+    def see(new: pl.DataFrame, run: Run) -> None:
+        seen.append(tuple(sorted(table["step"].unique()) for table in (new, run.records)))  # type: ignore[arg-type]
+
+    capsys.readouterr()
+    valueshare.resume(folder, callbacks=[see], should_stop=after(2, folder))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "| score" in line]
+    assert seen == [([0, 40], [0, 40]), ([80], [0, 40, 80])]
+    assert scores(folder) == {tag: points[:3] for tag, points in finished.items()}
+    of_k = [dict(points) for points in finished.values()]
+    for line, step in zip(lines, (40, 80), strict=True):
+        shown = [shown_score(points[step].expected) for points in of_k]
+        assert line.endswith(f"| score ib-dqn k=0 {shown[0]}, ib-dqn k=4 {shown[1]}")
 
 
 def test_events_that_nobody_asked_for(tmp_path: Path) -> None:

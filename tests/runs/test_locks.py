@@ -2,7 +2,9 @@
 
 import errno
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from valueshare.errors import InvalidInput
 from valueshare.runs import directory, locks, run_folder
 from valueshare.runs.run import Run
 from valueshare.runs.run_plan import run_plan
+
+Cli = Callable[..., tuple[int, str, str]]
 
 
 def is_held(folder: Path) -> bool:
@@ -86,3 +90,24 @@ def test_a_run_on_a_read_only_filesystem_is_trained_by_nobody(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "open", refuse)
     locks.refuse_if_trained(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["extend", "evaluate", "resume"])
+def test_a_run_on_a_read_only_filesystem_is_refused_by_what_would_write(
+    command: str, uninterrupted: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    if command == "resume":
+        shutil.rmtree(folder / "checkpoints")
+    before = sorted(folder.rglob("*"))
+
+    def refuse(**options: Any) -> None:
+        assert options["dir"] == folder
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder / "random"))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    words = {"extend": ("--steps", 300), "evaluate": ("--episodes", 1), "resume": ()}[command]
+    code, _, error = cli(command, folder, *words)
+    advice = "get write access, or copy the run and use the copy"
+    assert (code, error) == (2, f"valueshare: cannot write to {folder}: read-only file system; {advice}\n")
+    assert sorted(folder.rglob("*")) == before

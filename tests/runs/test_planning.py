@@ -253,7 +253,7 @@ def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
 @pytest.mark.parametrize(
     ("k", "message"),
     [
-        (["n", "n"], "duplicate value"),
+        (["n", "n"], "`k`: n is given more than once; write each value once"),
         ("m", r"^`k = 'm'`: write a number, or 'n', the number of actions$"),
         ([0, None], r"^`k = None`: write a number, or 'n', the number of actions$"),
     ],

@@ -108,6 +108,23 @@ def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> Non
     assert "not finished, 1 population failed)" in repr(run)
 
 
+def test_a_run_names_the_step_of_policies_that_is_not_that_of_its_scores(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    assert "policies" not in repr(valueshare.open_run(folder))
+    newest = sorted(folder.glob("checkpoints/population-1/state-*"))[-1]
+    content = bytearray(newest.read_bytes())
+    content[-2:] = bytes(255 - byte for byte in content[-2:])
+    newest.write_bytes(content)
+    run = valueshare.open_run(folder)
+    *_, last = repr(run).splitlines()
+    assert last == "policies of CartPole-v1 are of step 150, scores of step 200"
+    agents = run.agents.filter(algorithm="double-dqn")["agent"]
+    assert [run.agent(agents[0]).steps, run.agent(0).steps] == [150, 200]
+    for state in folder.glob("checkpoints/*/state-*"):
+        state.write_bytes(b"")
+    assert "policies" not in repr(valueshare.open_run(folder))  # there are none
+
+
 def test_presets_are_by_environment_and_settings_replace_them() -> None:
     plan = make_plan(["LunarLander-v3", "CartPole-v1"], "dqn", seeds=1, batch_size=32)
     for env, preset in {"LunarLander-v3": lunarlander(), "CartPole-v1": cartpole()}.items():

@@ -15,7 +15,7 @@ from valueshare.errors import one_line
 from valueshare.experiments.tabular_designs import TabularStudy
 from valueshare.population.other_names import canonical_name, other_name_advice
 from valueshare.population.settings import SETTINGS
-from valueshare.text import either, suggestion
+from valueshare.text import conjoin, either, suggestion
 
 TRAIN_PARAMETERS = inspect.signature(train).parameters
 FIXED_IN_STUDIES = {"env", "algorithm", "k", "seeds", "first_seed", *SETTINGS}
@@ -56,7 +56,10 @@ def message(error: cyclopts.CycloptsError, commands: Sequence[str]) -> str:
                 option = word.partition("=")[0].replace("_", "-")
                 if option.startswith("--") and option not in options:
                     return f"missing required argument {name}, and {_no_option(command, option, options)}"
-            return f"missing required argument {name}, for example {EXAMPLES[name]}; see valueshare {command} --help"
+            names = [name, *_missing_besides(name, error)]
+            what = "argument" if len(names) == 1 else "arguments"
+            example = " ".join(EXAMPLES[each] for each in names)
+            return f"missing required {what} {conjoin(names)}, for example {example}; see valueshare {command} --help"
         case cyclopts.RepeatArgumentError():
             return _given_twice(error.token.keyword or "", error.root_input_tokens or ())
         case cyclopts.CoercionError(msg=str() as text):
@@ -78,6 +81,15 @@ def _options(error: cyclopts.CycloptsError, *, valued: bool = False) -> list[str
         return []
     arguments = error.app.assemble_argument_collection()
     return [name for argument in arguments if not (valued and _is_switch(argument)) for name in argument.names]
+
+
+def _missing_besides(name: str, error: cyclopts.CycloptsError) -> list[str]:
+    """Required options besides one that is missing, which are missing too."""
+    assert error.app is not None
+    given = {token.partition("=")[0] for token in error.root_input_tokens or ()}
+    required = [argument for argument in error.app.assemble_argument_collection() if argument.required]
+    options = [argument for argument in required if argument.name.startswith("--") and argument.name != name]
+    return [option.name for option in options if given.isdisjoint(option.names)]
 
 
 def _given_twice(option: str, tokens: Sequence[str]) -> str:

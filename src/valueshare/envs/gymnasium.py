@@ -29,6 +29,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.envs.one_hot import one_hot
+from valueshare.envs.registration import registered_names_named
 from valueshare.errors import EnvironmentFailed, InvalidInput, check_module, exception_text, one_line
 
 TRIED_ACTIONS = 16
@@ -234,7 +235,10 @@ def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
 def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     """An environment without the passive checker, which costs time and complains of spaces; bins are its caller's."""
     try:
-        return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
+        with registered_names_named(env_id):
+            return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
+    except InvalidInput:
+        raise
     except (gymnasium.error.Error, ImportError) as reason:
         check_module(env_id, reason)
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {one_line(reason)}") from reason

@@ -17,7 +17,7 @@ import polars as pl
 from valueshare.algorithm_info import LAYER_PREFIX, info_named, unread_settings
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
-from valueshare.setting import as_float, as_int
+from valueshare.setting import as_float, as_int, refuse_repeated
 from valueshare.text import exact
 
 T = TypeVar("T")
@@ -70,8 +70,7 @@ def agent_table(
     numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
     table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
     table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
-    if len(set(k_values)) < len(k_values):
-        raise InvalidInput(f"`k = {', '.join(map(str, k_values))}`: duplicate value")
+    refuse_repeated("k", k_values)
     if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
         raise InvalidInput("duplicate agents: give each environment, algorithm and value of a setting once")
     return table

@@ -49,3 +49,12 @@ class PopulationSpec:
     @property
     def last_phase(self) -> int:
         return self.settings.phases - 1
+
+    def drop_later(self, records: pl.DataFrame, step: int) -> pl.DataFrame:
+        """Records of a run without those of its agents after a step, from which it is trained on."""
+        is_own = pl.col("agent").is_in(self.agents["agent"].to_list())
+        return records.filter(~is_own | (pl.col("step") <= step))
+
+    def add_phase(self, records: pl.DataFrame, step: int, new: pl.DataFrame) -> pl.DataFrame:
+        """Records of a run with those of a phase that ends at a step, in place of earlier ones if it ran again."""
+        return pl.concat([self.drop_later(records, step).join(new, on=["agent", "step"], how="anti"), new])

@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import checksum, make_parents, reason, refuse_links, remove_empty, sync, sync_tree, write_json
+from valueshare.files import (
+    FULL,
+    checksum,
+    make_parents,
+    reason,
+    refuse_links,
+    remove_empty,
+    sync,
+    sync_tree,
+    write_json,
+)
 from valueshare.schema import CONFIG, read_config
 
 REPLACED = "old"  # a folder that is being replaced, inside a staging folder
@@ -105,6 +115,17 @@ def check_results_target(target: Path, config: dict[str, Any]) -> None:
         try_folder(target)
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
+
+
+def refuse_read_only(folder: Path) -> None:
+    """Refuse the folder of a run in which no file can be made, before any work; a full disk stays an `OSError`."""
+    try:
+        try_folder(folder / CONFIG)
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        advice = "get write access, or copy the run and use the copy"
+        raise InvalidInput(f"cannot write to {folder}: {reason(error)}; {advice}") from error
 
 
 def refuse_links_in_run(target: Path, *names: str) -> None:

@@ -46,7 +46,7 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
         saved: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`saved`: each population's step of its last checkpoint, if the run is resumed."""
+        """`saved`: each population's step of its last checkpoint, if the run is resumed; `records` go that far."""
         self._specs, self._agents, self._records = plan.populations, plan.agents, records
         self._console, self._clock = console, clock
         self._saved = {**dict.fromkeys(self._specs, 0), **saved}
@@ -89,12 +89,14 @@ class Display:
         # The next phase may have begun before the checkpoint of this one was written.
         self._note_step(name, max(step, self._steps[name]))
         self._saved[name], self._refreshed = step, self._clock()
-        self._records = pl.concat([self._records, records])
+        self._records = self._specs[name].add_phase(self._records, step, records)
         if not self._console.is_terminal:
             print_lines(self._console, self.line(name) + (self.scores(name) if records.height else ""))
 
     def _note_step(self, name: str, step: int) -> None:
         self._running.add(name)
+        if step < self._steps[name]:  # its last checkpoint is damaged: it resumed from the one before
+            self._records = self._specs[name].drop_later(self._records, step)
         self._steps[name] = step
         if step > self._compiling.get(name, step):
             del self._compiling[name]

@@ -30,6 +30,7 @@ from valueshare.population.state import Population, State, initial_state, make_p
 from valueshare.progress_bar import shown_progress
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.runs.directory import refuse_read_only
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_network_factory, read_newest, stored_weights, unknown_agent
@@ -37,7 +38,7 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES, RunStorage
-from valueshare.setting import MAX_COUNT, as_count, as_int
+from valueshare.setting import MAX_COUNT, as_count, as_int, refuse_repeated
 from valueshare.text import pluralize
 
 MAX_EPISODES = 1_000_000  # per agent
@@ -91,6 +92,8 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
         storage.pull(lambda name: name in PLAN_FILES)
         plan = open_plan(storage.folder)
         check_links(storage.folder)
+        if not storage.is_remote:
+            refuse_read_only(storage.folder)
         with only_writer(storage.folder):
             chosen = _chosen_agents(storage.folder, plan, options.agent)
             fetch_evaluations(storage, plan.agents)  # a damaged file is refused before anything is played
@@ -216,8 +219,9 @@ def _play_population(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {as_int("agent", agent) for agent in as_list(agents)}
-    if unknown := sorted(wanted - set(plan.agents["agent"])):
+    wanted = [as_int("agent", agent) for agent in as_list(agents)]
+    refuse_repeated("agent", wanted)
+    if unknown := sorted({*wanted} - {*plan.agents["agent"]}):
         raise unknown_agent(plan, unknown[0], folder)
     if not wanted:
         raise InvalidInput("no agents are given: write at least one number, or leave `agent` out for all")

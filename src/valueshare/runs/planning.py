@@ -28,6 +28,7 @@ from valueshare.population.settings import OPTIMIZER_SETTINGS, PER_AGENT, SETTIN
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.schema import Backend
+from valueshare.setting import refuse_repeated
 
 LAUNCHER_FIELDS = {field.name for field in fields(LauncherOptions)}
 
@@ -65,14 +66,15 @@ def make_plan(
     for value in k_values:
         if not is_n(value) and (not isinstance(value, Real) or isinstance(value, bool)):
             raise InvalidInput(f"`k = {value!r}`: write a number, or 'n', the number of actions")
+    refuse_repeated("algorithm", algorithms)
+    refuse_repeated("k", k_values)
     settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
     _refuse_unread_settings(algorithms, k_values, settings)
     network_name = None if network is None else _factory_name(network)
     seeds = seed_list(seeds, first_seed)
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
+    refuse_repeated("env", [spec.name for _, spec in chosen])  # Pong and ALE/Pong-v5 are one
     presets = {spec.name: preset for preset, spec in chosen}
-    if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
-        raise InvalidInput(f"`env = {', '.join(envs)}`: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     _refuse_unread_optimizer_settings({preset_settings.optimizer for preset_settings in shared.values()}, settings)
@@ -177,7 +179,10 @@ def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSetting
         if not candidates:
             raise InvalidInput(f"no `{name}` is given: write at least one number, or leave it out")
     check_agent_count(math.prod(len(candidates) for candidates in values))
-    return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
+    combinations = [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
+    for name, candidates in zip(names, values, strict=True):
+        refuse_repeated(name, candidates)  # once their types are checked
+    return combinations
 
 
 def _names(kind: str, value: str | Sequence[str]) -> list[str]:

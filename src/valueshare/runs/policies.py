@@ -1,6 +1,7 @@
 """Trained agents of a run folder: their weights, and policies made of them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,6 +71,18 @@ def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path]
         refuse_if_trained(folder)  # until its first checkpoint
         raise InvalidInput(f"agent {agent} has no checkpoint: {resume_command(folder)} first")
     return result
+
+
+def policy_step(folder: Path, population: str) -> int | None:
+    """The step of the policies of a population; None without an intact checkpoint."""
+
+    def step(file: Path) -> int:
+        with safe_open(file, "pt") as stored:
+            return int(stored.get_tensor("step"))
+
+    with suppress(InvalidInput):
+        return read_newest_state(CheckpointPaths(folder, population), step, warn=False)
+    return None
 
 
 def stored_weights(file: Path, rows: Sequence[int]) -> tuple[dict[str, Tensor], int]:

@@ -18,7 +18,8 @@ from valueshare.expansion import Coefficient, is_n
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run, fetch_evaluations
-from valueshare.runs.policies import population_of, read_policy, read_weights
+from valueshare.runs.plan import Plan
+from valueshare.runs.policies import policy_step, population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import open_storage, reading_copies
 from valueshare.runs.storage.locations import Location, resolve_location
@@ -41,9 +42,10 @@ class Run:
     records: pl.DataFrame  # one row per agent and evaluation
     finished: bool
     failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
+    remarks: tuple[str, ...] = ()  # policies of other steps than the last evaluation, a line each
 
     def __repr__(self) -> str:
-        """The folder, the state, and the last score of every variant."""
+        """The folder, the state, the last score of every variant, and the step of policies where it is another."""
         agents = pluralize(self.agents.height, "agent")
         state = "finished" if self.finished else "not finished"
         if self.failures:
@@ -55,7 +57,7 @@ class Run:
         lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
         more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
         head = f"Run({str(self.folder)!r}, {agents}, {state})"
-        return "\n".join([f"{head}; {LAST_SCORE}:", *lines, *more])
+        return "\n".join([f"{head}; {LAST_SCORE}:", *lines, *more, *self.remarks])
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last checkpoint."""
@@ -211,4 +213,17 @@ def open_run(folder: str | Path) -> Run:
         (readable,) = copies.folders
         plan = open_plan(readable)
         finished = is_finished(readable, plan, copied=readable != location)
-        return Run(location, plan.agents, read_records(readable), finished)
+        records = read_records(readable)
+        remarks = () if finished or readable != location else _policies_of_other_steps(readable, plan, records)
+        return Run(location, plan.agents, records, finished, remarks=remarks)
+
+
+def _policies_of_other_steps(folder: Path, plan: Plan, records: pl.DataFrame) -> tuple[str, ...]:
+    """The steps of policies and of the last evaluation, where they differ: a checkpoint is damaged, or a later one."""
+    remarks = []
+    for spec in plan.populations.values():
+        evaluated: Any = records.join(spec.agents, on="agent", how="semi")["step"].max()
+        step = policy_step(folder, spec.name)
+        if step is not None and evaluated is not None and step != evaluated:
+            remarks.append(f"policies of {spec.label} are of step {step:,}, scores of step {evaluated:,}")
+    return tuple(dict.fromkeys(remarks))

@@ -1,7 +1,7 @@
 """Running a plan into a run folder with a launcher, with a display and logs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -21,11 +21,10 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
     """Run the plan of a run folder, whose lock the caller holds, from its last checkpoints until its end or a stop."""
     began, console = time.monotonic(), execution.console
     location = execution.url or folder  # a folder may be a copy
-    records = _drop_ends_before_extension(
-        plan, run_folder.read_records(folder, skip_damaged=True)
-    )  # damaged phases run again
+    records = run_folder.read_records(folder, skip_damaged=True)  # damaged phases run again
     phases = {name: read_progress(folder, name).phases for name in plan.populations}
     saved = {name: plan.populations[name].settings.phase_end(count - 1) for name, count in phases.items() if count}
+    records = _drop_later(plan, _drop_ends_before_extension(plan, records), saved)
     display = Display(plan, records, console, saved=saved)
     outcomes: dict[str, Outcome] = {}
     callbacks, logged = execution.resolved_callbacks, records
@@ -37,7 +36,7 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
             log.write(unlogged)
         if new.height and callbacks:
             nonlocal records
-            records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")
+            records = plan.populations[name].add_phase(records, step, new).sort("agent", "step")
             call_all(callbacks, new, Run(location, plan.agents, records, finished=False))
 
     def on_end(name: str, outcome: Outcome) -> None:
@@ -78,6 +77,13 @@ def _open_logs(
             log = WandbLog(folder, plan, records, lambda line: print_lines(execution.console, line))
             logs.append(opened.enter_context(closing(log)))
         yield logs
+
+
+def _drop_later(plan: Plan, records: pl.DataFrame, saved: Mapping[str, int]) -> pl.DataFrame:
+    """Drop what each population makes again: all after the step of its last checkpoint, or all without one."""
+    for name, spec in plan.populations.items():
+        records = spec.drop_later(records, saved.get(name, -1))
+    return records
 
 
 def _drop_ends_before_extension(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:

@@ -186,8 +186,13 @@ def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
 def _make(env_id: str, **options: Any) -> Any:
     import gymnasium
 
+    from valueshare.envs.registration import registered_names_named
+
     try:
-        with warnings.catch_warnings(action="ignore"):  # an old version's name is reported below
+        with (
+            registered_names_named(env_id),
+            warnings.catch_warnings(action="ignore"),
+        ):  # an old version's name is reported below
             return gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         if "/" in env_id and ":" not in env_id:

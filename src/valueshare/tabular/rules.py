@@ -6,7 +6,7 @@ from typing import Any
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.host_memory import check_free_memory
-from valueshare.setting import as_count
+from valueshare.setting import as_count, refuse_repeated
 from valueshare.text import suggestion
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
@@ -40,9 +40,7 @@ def check_once(name: str, values: Sequence[Any]) -> None:
     """Refuse a list that is empty or holds a value twice."""
     if not values:
         raise InvalidInput(f"`{name}` is empty: write at least one value")
-    if len(set(values)) < len(values):
-        twice = next(value for value in values if values.count(value) > 1)
-        raise InvalidInput(f"`{name}`: {twice:g} is given more than once; write each value once")
+    refuse_repeated(name, values)
 
 
 def check_rows(rows: int, advice: str = "take fewer seeds or step sizes") -> None:
