@@ -46,7 +46,7 @@ class TensorBoardLog:
         # Events from step 0 on replace those of earlier processes: an unfinished phase may have been reported, and runs
         # again.
         self._writer = require_tensorboard()(str(folder / TENSORBOARD), purge_step=0)
-        self._agents = agents
+        self._agents, self.logged = agents, records
         self.write(records)
 
     def close(self) -> None:
@@ -61,7 +61,15 @@ class TensorBoardLog:
 class WandbLog:
     """Writes the records of phases; a run that is there already continues, and a new one gets all records so far."""
 
-    def __init__(self, folder: Path, plan: Plan, records: pl.DataFrame, say: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        records: pl.DataFrame,
+        stored: pl.DataFrame,
+        say: Callable[[str], object],
+    ) -> None:
+        """`records` end at the last checkpoints; those `stored` beyond were sent already, and are made again."""
         library, settings = require_wandb(), to_config(plan)
         project = os.environ.get("WANDB_PROJECT") or PROJECT
         # A resumed or extended run is the same by its table of agents, and when it was started.
@@ -78,7 +86,9 @@ class WandbLog:
                 "leave out `log = 'wandb'`; the same command continues the run"
             ) from error
         self._agents, self._say, self._works = plan.agents, say, True
-        if not getattr(self._run, "resumed", False):
+        resumed = getattr(self._run, "resumed", False)
+        self.logged = stored if resumed else records
+        if not resumed:
             self.write(records)
 
     def write(self, records: pl.DataFrame) -> None:

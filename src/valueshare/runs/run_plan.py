@@ -24,16 +24,16 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
     records = run_folder.read_records(folder, skip_damaged=True)  # damaged phases run again
     phases = {name: read_progress(folder, name).phases for name in plan.populations}
     saved = {name: plan.populations[name].settings.phase_end(count - 1) for name, count in phases.items() if count}
-    records = _drop_later(plan, _drop_ends_before_extension(plan, records), saved)
+    stored = _drop_ends_before_extension(plan, records)
+    records = _drop_later(plan, stored, saved)
     display = Display(plan, records, console, saved=saved)
     outcomes: dict[str, Outcome] = {}
-    callbacks, logged = execution.resolved_callbacks, records
+    callbacks = execution.resolved_callbacks
 
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
-        unlogged = new.join(logged, on=["agent", "step"], how="anti")  # a phase may run again
         for log in logs:
-            log.write(unlogged)
+            log.write(new.join(log.logged, on=["agent", "step"], how="anti"))  # a phase may run again
         if new.height and callbacks:
             nonlocal records
             records = plan.populations[name].add_phase(records, step, new).sort("agent", "step")
@@ -53,7 +53,7 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
         is_due=display.is_due,
         should_stop=execution.poll_stop,
     )
-    with _open_logs(plan, folder, records, execution) as logs, display.watch():
+    with _open_logs(plan, folder, records, stored, execution) as logs, display.watch():
         launcher.run(plan, folder, execution, hooks)
         for name in plan.populations.keys() - outcomes.keys():  # stopped, or not begun
             display.end(name, finished=False)
@@ -66,7 +66,7 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
 
 @contextmanager
 def _open_logs(
-    plan: Plan, folder: Path, records: pl.DataFrame, execution: ExecutionOptions
+    plan: Plan, folder: Path, records: pl.DataFrame, stored: pl.DataFrame, execution: ExecutionOptions
 ) -> Iterator[list[TensorBoardLog | WandbLog]]:
     """The logs that were asked for; all that were opened are closed, also if the next one cannot be."""
     with ExitStack() as opened:
@@ -74,7 +74,7 @@ def _open_logs(
         if "tensorboard" in execution.log:
             logs.append(opened.enter_context(closing(TensorBoardLog(folder, plan.agents, records))))
         if "wandb" in execution.log:
-            log = WandbLog(folder, plan, records, lambda line: print_lines(execution.console, line))
+            log = WandbLog(folder, plan, records, stored, lambda line: print_lines(execution.console, line))
             logs.append(opened.enter_context(closing(log)))
         yield logs
 
