@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.algorithm_info import K_IS_N, unread_settings
 from valueshare.analysis.comparison import game_differences, shared_evaluations
-from valueshare.analysis.importers.results import Results, Source, are_runs_apart, repeats, settings_groups
+from valueshare.analysis.importers.results import Results, Source, mixes_settings, repeats, settings_groups
 from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
 from valueshare.analysis.learner_names import RUN, LearnerName, add_to_names, rename_learners
 from valueshare.analysis.resampling import check_resamples
@@ -206,10 +206,7 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     table = _with_shared_n(with_k(results.table), actions)
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
-    runs = run_names(results.sources)
-    apart = bool(runs) and are_runs_apart(table, results.sources)
-    if apart and repeats(table).is_empty():
-        runs = _pooled(runs, settings_groups(results.sources))
+    runs, apart = _run_groups(table, results.sources)
     if runs:
         table = table.with_columns(_run_of(runs))
     table = _name_settings(table, [RUN] if apart else [])
@@ -243,15 +240,27 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
 
 def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:
     """The table with the run in the names of algorithms, where runs must not be pooled: `ib-dqn run=first`."""
-    runs = run_names(about)
-    if not runs or not are_runs_apart(table, about):
+    runs, apart = _run_groups(table, about)
+    if not apart:
         return table
-    if repeats(table).is_empty():
-        runs = _pooled(runs, settings_groups(about))
     return table.with_columns(add_to_names(table.with_columns(_run_of(runs)), [RUN])["algorithm"])
 
 
-def _pooled(runs: Mapping[str, str], groups: Mapping[str, int]) -> dict[str, str]:
+def _run_groups(table: pl.DataFrame, about: Sequence[Source]) -> tuple[dict[str, str], bool]:
+    """The run of each source by its name, and whether runs must not be pooled.
+
+    They must not if the same agents are in several, or if an algorithm learned with different settings; runs of equal
+    settings then have one name.
+    """
+    runs = run_names(about)
+    if not runs or not repeats(table).is_empty():
+        return runs, bool(runs)
+    if not mixes_settings(table, about):
+        return runs, False
+    return _join_equal_settings(runs, settings_groups(about)), True
+
+
+def _join_equal_settings(runs: Mapping[str, str], groups: Mapping[str, int]) -> dict[str, str]:
     """The names of runs, with one name for those that learned with the same settings: `first+second`."""
     members: dict[int | str, list[str]] = {}
     for path, name in runs.items():

@@ -18,7 +18,7 @@ from valueshare.text import shorten_list
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 MAX_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
 PROTOCOL = "atari_protocol"
-# Settings that change what is measured how often, or where, but not what an agent learns.
+# Settings of how long, where, and how often evaluated: they do not change what an agent has learned at a step.
 NOT_OF_LEARNING = {
     *("steps", "checkpoint_interval", "replay_device", "tf32"),
     *("eval_interval", "eval_episodes", "eval_timesteps", "eval_envs"),
@@ -168,7 +168,7 @@ def _check_settings(sources: Sequence[Source], table: pl.DataFrame) -> list[str]
     """Notes on runs of one environment with different settings; different Atari protocols are refused."""
     notes, first = list[str](), dict[str, tuple[str, Any]]()
     alike = "where algorithm, k and the settings per agent are the same, they count as one group"
-    repeated, apart = not repeats(table).is_empty(), are_runs_apart(table, sources)
+    repeated, mixed = not repeats(table).is_empty(), mixes_settings(table, sources)
     for source in sources:
         for env, settings in source.settings.items():
             if (protocol := settings.get(PROTOCOL)) is not None:
@@ -181,7 +181,7 @@ def _check_settings(sources: Sequence[Source], table: pl.DataFrame) -> list[str]
             path, known = first.setdefault(env, (source.path, settings))
             if changed := _changed(settings, known):
                 differences = _differs(*({name: each[name] for name in changed} for each in (settings, known)))
-                separate = repeated or (apart and bool(_changed(_of_learning(settings), _of_learning(known))))
+                separate = repeated or (mixed and bool(_changed(_of_learning(settings), _of_learning(known))))
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} ({differences}): "
                     f"{'they are separate groups' if separate else alike}"
@@ -189,10 +189,8 @@ def _check_settings(sources: Sequence[Source], table: pl.DataFrame) -> list[str]
     return notes
 
 
-def are_runs_apart(table: pl.DataFrame, sources: Sequence[Source]) -> bool:
-    """Whether runs must not be pooled: the same agents are in several, or one algorithm learned with other settings."""
-    if not repeats(table).is_empty():
-        return True
+def mixes_settings(table: pl.DataFrame, sources: Sequence[Source]) -> bool:
+    """Whether agents with the same name, k and settings per agent learned with different other settings."""
     groups = settings_groups(sources)
     known = table.filter(pl.col("source").is_in(list(groups)))
     learner = [name for name in ("env", *VARIANT, *AGENT_SETTINGS, "optimizer") if name in known.columns]
@@ -205,9 +203,10 @@ def settings_groups(sources: Sequence[Source]) -> dict[str, int]:
     groups, known = dict[str, int](), list[dict[str, dict[str, Any]]]()
     for source in filter(lambda source: source.settings, sources):
         settings = {env: _of_learning(of_env) for env, of_env in source.settings.items()}
-        alike = (i for i, other in enumerate(known) if _agree(settings, other))
-        number = next(alike, len(known))
-        known[number : number + 1] = [{**settings, **(known[number] if number < len(known) else {})}]
+        number = next((i for i, other in enumerate(known) if _agree(settings, other)), len(known))
+        if number == len(known):
+            known.append({})
+        known[number] = settings | known[number]
         groups[source.path] = number
     return groups
 
