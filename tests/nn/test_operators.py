@@ -27,6 +27,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
 AGENTS, BATCH, QUANTILES = 3, 5, 7
+MANY = 40  # states: one that is left out is 0.16 of a gradient's norm
 TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of mantissa
 
 
@@ -40,8 +41,8 @@ SHAPES = {
 }
 
 
-def observations(name: str) -> Tensor:
-    shape = (AGENTS, BATCH, *SHAPES[name].observation)
+def observations(name: str, batch: int = BATCH) -> Tensor:
+    shape = (AGENTS, batch, *SHAPES[name].observation)
     generator = torch.Generator().manual_seed(2)
     if name == "vectors":
         return torch.randn(shape, generator=generator)
@@ -68,11 +69,16 @@ def outputs_and_gradients(
     return outputs.detach(), {name: p.grad for name, p in module.named_parameters()}
 
 
-def assert_close(found: Tensor, expected: Tensor | None, what: str, tolerance: float = TF32) -> None:
+def assert_close(
+    found: Tensor, expected: Tensor | None, what: str, tolerance: float = TF32, order: float = torch.inf
+) -> None:
+    """In the norm of that order: the largest number, or 2."""
     assert expected is not None
-    assert expected.abs().max() > 0, what
-    difference = (found.double().cpu() - expected.cpu()).abs().max() / expected.abs().max()
-    assert difference < tolerance, (what, difference.item())
+    size, difference = (
+        torch.linalg.vector_norm(value, order) for value in (expected.cpu(), found.double().cpu() - expected.cpu())
+    )
+    assert size > 0, what
+    assert difference < tolerance * size, (what, (difference / size).item())
 
 
 # channels, outputs, kernel, stride, height, width; bytes or not
@@ -157,9 +163,9 @@ def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(algorithm: 
     torch.manual_seed(1)
     shape = SHAPES[name]
     modules = [ALGORITHMS[algorithm].build(shape, float(k)) for k in range(AGENTS)]
-    inputs = [observations(name)]
+    inputs = [observations(name, MANY)]
     if algorithm == "ib-iqn":
-        inputs.append(torch.rand(AGENTS, BATCH, QUANTILES))
+        inputs.append(torch.rand(AGENTS, MANY, QUANTILES))
     network = stacked_network(modules[0])
     assert network is not None
     stacked, buffers = stack_module_state(modules)
@@ -169,13 +175,14 @@ def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(algorithm: 
         outputs = network(leaves, {n: b.to(device) for n, b in buffers.items()}, *(x.to(device) for x in inputs))
         weights = torch.linspace(-1, 2, outputs[0].numel(), dtype=torch.float64).reshape(outputs[0].shape)
         found = torch.autograd.grad((outputs * weights.to(device)).sum(), list(leaves.values()))
-    # Where TensorFloat-32 changes the sign of a number before a ReLU, its gradient is another one.
+    # Where TensorFloat-32 changes the sign of a number before a ReLU, its gradient is another one: with the products
+    # of a CPU, rounded as TensorFloat-32 is, gradients differed by up to 0.05 of their norm.
     for agent, module in enumerate(modules):
         alone = [x[agent].double() if x.is_floating_point() else x[agent] for x in inputs]
         expected, gradients = outputs_and_gradients(module.double(), alone, weights)
         assert_close(outputs[agent].detach(), expected, "outputs", 5 * TF32)
         for (parameter, gradient), ours in zip(gradients.items(), found, strict=True):
-            assert_close(ours[agent], gradient, parameter, 25 * TF32)
+            assert_close(ours[agent], gradient, parameter, 0.1, order=2)
 
 
 @pytest.mark.gpu
