@@ -33,9 +33,9 @@ TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of man
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SHAPES = {
-    "vectors": NetworkShape((6,), actions=5, hidden=(16, 18)),
+    "vectors": NetworkShape((6,), actions=5, hidden=(16, 18)),  # 18 is padded to 20 in products, and no stream's
     "frames": NetworkShape((4, 84, 84), actions=18, hidden=(64,), initialization="pytorch"),
-    "odd frames": NetworkShape((3, 43, 50), actions=3, hidden=(33,), initialization="pytorch"),
+    "odd frames": NetworkShape((3, 43, 50), actions=3, hidden=(36,), initialization="pytorch"),
     "small bools": NetworkShape((7, 10, 9), actions=6, hidden=(32,), initialization="pytorch"),
     "small bytes": NetworkShape((4, 9, 11), actions=6, hidden=(32,), initialization="pytorch"),
 }
@@ -152,6 +152,34 @@ def test_quantile_features_on_a_gpu(quantiles: int, features: int) -> None:
     of_exact = gradient.double().cpu() * on
     theirs = torch.autograd.grad(x.unsqueeze(2) * embedding, [weight, bias, x], of_exact)
     for name, a, b in zip(("weight", "bias", "features"), ours, theirs, strict=True):
+        assert_close(a, b, name)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("rows", "hidden", "outputs"), [(2048, 512, 18), (1, 64, 1), (70, 36, 33)])
+def test_streams_on_a_gpu(rows: int, hidden: int, outputs: int) -> None:
+    torch.manual_seed(4)
+    inputs = [
+        torch.randn(AGENTS, rows, 8),
+        torch.randn(AGENTS, hidden, 8) / 8**0.5,
+        torch.randn(AGENTS, hidden),
+        torch.randn(AGENTS, outputs, hidden) / hidden**0.5,
+        torch.randn(AGENTS, outputs),
+    ]
+    x, hidden_weight, hidden_bias, weight, bias = (value.double().requires_grad_() for value in inputs)
+    leaves = [value.cuda().requires_grad_() for value in inputs]
+    with training_on(torch.device("cuda"), tf32=True):
+        found = operators.stream(leaves[0], (leaves[1], leaves[2]), (leaves[3], leaves[4]))
+        # The ReLU as it is on the GPU, where TensorFloat-32 changes signs.
+        on = (torch.bmm(leaves[0], leaves[1].mT) + leaves[2].unsqueeze(1) > 0).double().cpu()
+        gradient = torch.randn_like(found)
+        ours = torch.autograd.grad(found, leaves, gradient)
+    numbers = (torch.bmm(x, hidden_weight.mT) + hidden_bias.unsqueeze(1)) * on
+    expected = torch.baddbmm(bias.unsqueeze(1), numbers, weight.mT)
+    assert_close(found.detach(), expected.detach(), "outputs")
+    theirs = torch.autograd.grad(expected, [x, hidden_weight, hidden_bias, weight, bias], gradient.double().cpu())
+    for name, a, b in zip(("x", "hidden weight", "hidden bias", "weight", "bias"), ours, theirs, strict=True):
         assert_close(a, b, name)
 
 
@@ -287,6 +315,7 @@ class Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 WRONG = [
+    *("output_layer", "output_layer_gradient"),
     *("convolve", "convolve_weight_gradient", "convolve_image_gradient"),
     *("quantile_features", "quantile_features_gradient", None),
 ]

@@ -36,7 +36,11 @@ class Stream(nn.Module):
         self.output = Linear(hidden, outputs)
 
     def forward(self, features: Tensor) -> Tensor:
-        outputs: Tensor = self.output(torch.relu_(self.hidden(features)))
+        hidden, output = self.hidden, self.output
+        if hidden.weight.ndim == 3 and operators.streams_available(hidden.weight, output.weight):
+            rows = operators.stream(features.flatten(1, -2), (hidden.weight, hidden.bias), (output.weight, output.bias))
+            return rows if features.ndim == 3 else rows.reshape(*features.shape[:-1], -1)
+        outputs: Tensor = output(torch.relu_(hidden(features)))
         return outputs
 
 

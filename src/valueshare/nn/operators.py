@@ -1,7 +1,7 @@
 """Products of a whole population, with a forward and a backward pass made for GPUs.
 
-`convolve` and `quantile_features` run the kernels of `nn/kernels` where these are `available`. `affine` is a product of
-PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked over agents.
+`convolve`, `quantile_features` and `stream` run the kernels of `nn/kernels` where these are `available`. `affine` is a
+product of PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked over agents.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
 TF32_CAPABILITY = 8  # Ampere and later GPUs
+MOST_OUTPUTS = 64  # of a stream: its kernels have a row's outputs in one tile
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
 
 
@@ -26,6 +27,11 @@ def available(weight: Tensor) -> bool:
     allowed = torch.get_float32_matmul_precision() != "highest"
     suitable = weight.is_cuda and weight.dtype == torch.float32 and weight.device.index not in _LEFT_OUT
     return suitable and allowed and has_tensorfloat_32(weight.device) and _has_triton()
+
+
+def streams_available(hidden: Tensor, output: Tensor) -> bool:
+    """Whether `stream` takes these weights: there are few outputs, and no weights that products need `_padded`."""
+    return available(hidden) and hidden.shape[1] % ALIGNED == 0 and output.shape[1] <= MOST_OUTPUTS
 
 
 def leave_out(weight: Tensor) -> None:
@@ -65,6 +71,15 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return output
 
 
+def stream(x: Tensor, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> Tensor:
+    """A linear layer, a ReLU and a linear layer, each a weight and a bias.
+
+    Shapes: [P, rows, in], [P, H, in], [P, H], [P, out, H], [P, out] -> [P, rows, out].
+    """
+    found: Tensor = _Stream.apply(x, *hidden, *output)  # type: ignore[no-untyped-call]
+    return found
+
+
 class _Convolution(Function):
     @staticmethod
     def forward(ctx: Any, image: Tensor, weight: Tensor, bias: Tensor, stride: int, scale: float) -> Tensor:
@@ -81,9 +96,11 @@ class _Convolution(Function):
         image, weight, output = ctx.saved_tensors
         (agents, outputs, channels, kernel, _), stride, scale = weight.shape, ctx.stride, ctx.scale
         masked = gradients[0].masked_fill(output <= 0, 0.0).contiguous()
-        of_bias = masked.sum((1, 2, 3))
         channels_first = image.stride(-1) != 1
-        of_matrix = _ops().convolve_weight_gradient(masked, image, kernel, stride, channels_first).sum(1) * scale
+        of_matrix, of_bias = (
+            parts.sum(1) for parts in _ops().convolve_weight_gradient(masked, image, kernel, stride, channels_first)
+        )
+        of_matrix = of_matrix * scale
         if channels_first:
             of_weight = of_matrix.reshape(weight.shape)
         else:
@@ -125,6 +142,29 @@ class _Affine(Function):
         # With both factors in the order of the sum, it takes half as long as without the copy.
         of_weight = _ops().product_in_order(gradient.mT.contiguous(), x)[:, : weight.shape[1]]
         return of_x, of_weight, gradients[0].sum(1)
+
+
+class _Stream(Function):
+    """The hidden numbers are kept as they are before the bias and the ReLU."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, weight: Tensor, bias: Tensor
+    ) -> Tensor:
+        hidden = torch.bmm(x, hidden_weight.mT)
+        ctx.save_for_backward(x, hidden_weight, hidden_bias, weight, hidden)
+        output: Tensor = _ops().output_layer(hidden, hidden_bias, weight, bias)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
+        x, hidden_weight, hidden_bias, weight, hidden = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        found = _ops().output_layer_gradient(gradient, hidden, hidden_bias, weight)
+        of_hidden, transposed, of_hidden_bias, of_weight = found
+        of_x = torch.bmm(of_hidden, hidden_weight) if ctx.needs_input_grad[0] else None
+        of_hidden_weight = _ops().product_in_order(transposed, x)
+        return of_x, of_hidden_weight, of_hidden_bias.sum(1), of_weight.sum(1), gradient.sum(1)
 
 
 def _padded(tensor: Tensor, outputs: int) -> Tensor:
@@ -176,12 +216,13 @@ def _empty_convolution(image: Tensor, weight: Tensor, bias: Tensor, kernel: int,
     return bias.new_empty((*image.shape[:2], down, across, bias.shape[1]))
 
 
-def _empty_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, *_: object) -> Tensor:
+def _empty_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, *_: object) -> tuple[Tensor, Tensor]:
     from valueshare.nn.kernels.convolution import gradient_parts
 
     agents, states, down, across, outputs = gradient.shape
     numbers = kernel**2 * image.shape[-1]
-    return gradient.new_empty((agents, gradient_parts(agents, states * down * across, numbers), outputs, numbers))
+    parts = gradient_parts(agents, states * down * across, numbers, image.dtype)
+    return gradient.new_empty((agents, parts, outputs, numbers)), gradient.new_empty((agents, parts, outputs))
 
 
 def _empty_image_gradient(gradient: Tensor, columns: Tensor, height: int, width: int, kernel: int, _: int) -> Tensor:
@@ -203,6 +244,21 @@ def _empty_features_gradient(
     return of_weight, bias.new_empty((agents, parts, bias.shape[1])), torch.empty_like(features)
 
 
+def _empty_outputs(hidden: Tensor, hidden_bias: Tensor, weight: Tensor, *_: object) -> Tensor:
+    return hidden.new_empty((*hidden.shape[:2], weight.shape[1]))
+
+
+def _empty_output_gradient(
+    gradient: Tensor, hidden: Tensor, hidden_bias: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from valueshare.nn.kernels.outputs import gradient_parts
+
+    (agents, rows, width), parts = hidden.shape, gradient_parts(*hidden.shape)
+    of_weight = weight.new_empty((agents, parts, *weight.shape[1:]))
+    of_bias = weight.new_empty((agents, parts, width))
+    return hidden.new_empty(hidden.shape), hidden.new_empty((agents, width, rows)), of_bias, of_weight
+
+
 _GEOMETRY = "int kernel, int stride"
 _define(
     f"convolve(Tensor image, Tensor weight, Tensor bias, {_GEOMETRY}, bool channels_first, float scale) -> Tensor",
@@ -210,7 +266,7 @@ _define(
     _empty_convolution,
 )
 _define(
-    f"convolve_weight_gradient(Tensor gradient, Tensor image, {_GEOMETRY}, bool channels_first) -> Tensor",
+    f"convolve_weight_gradient(Tensor gradient, Tensor image, {_GEOMETRY}, bool channels_first) -> (Tensor, Tensor)",
     _kernel("convolution", "weight_gradient"),
     _empty_weight_gradient,
 )
@@ -229,6 +285,17 @@ _define(
     " -> (Tensor, Tensor, Tensor)",
     _kernel("quantiles", "gradient"),
     _empty_features_gradient,
+)
+_define(
+    "output_layer(Tensor hidden, Tensor hidden_bias, Tensor weight, Tensor bias) -> Tensor",
+    _kernel("outputs", "forward"),
+    _empty_outputs,
+)
+_define(
+    "output_layer_gradient(Tensor gradient, Tensor hidden, Tensor hidden_bias, Tensor weight)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _kernel("outputs", "gradient"),
+    _empty_output_gradient,
 )
 _define(  # PyTorch's own, before which the compiler would leave out copies that make it faster
     "product_in_order(Tensor a, Tensor b) -> Tensor",

@@ -17,15 +17,17 @@ def convolve(
     return (products * scale + bias[:, None, None, None]).relu()
 
 
-def convolve_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, stride: int, channels_first: bool) -> Tensor:
-    """Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, 1, N, K], one part."""
+def convolve_weight_gradient(
+    gradient: Tensor, image: Tensor, kernel: int, stride: int, channels_first: bool
+) -> tuple[Tensor, Tensor]:
+    """Of weights and biases. Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, 1, N, K], [P, 1, N], one part."""
     agents, outputs, channels = gradient.shape[0], gradient.shape[-1], image.shape[-1]
     images, gradients = image.movedim(-1, 2).to(gradient.dtype), gradient.movedim(-1, 2)
     size = (outputs, channels, kernel, kernel)
     each = [conv2d_weight(x, size, g, stride) for x, g in zip(images, gradients, strict=True)]  # type: ignore[no-untyped-call]
     filters = torch.stack(each)  # [P, N, C, kernel, kernel]
     ordered = filters if channels_first else filters.movedim(2, -1)
-    return ordered.reshape(agents, 1, outputs, -1)
+    return ordered.reshape(agents, 1, outputs, -1), gradient.sum((1, 2, 3)).unsqueeze(1)
 
 
 def convolve_image_gradient(
@@ -54,6 +56,24 @@ def quantile_features_gradient(
     of_weight = torch.einsum("pbtf,pbti->pfi", of_embedding, cosines)
     of_features = (gradient * embedding.relu()).sum(2)
     return of_weight.unsqueeze(1), of_embedding.sum((1, 2)).unsqueeze(1), of_features
+
+
+def output_layer(hidden: Tensor, hidden_bias: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """relu(hidden + hidden_bias) · weightᵀ + bias. Shapes: [P, R, H], [P, H], [P, A, H], [P, A] -> [P, R, A]."""
+    return torch.baddbmm(bias.unsqueeze(1), (hidden + hidden_bias.unsqueeze(1)).relu(), weight.mT)
+
+
+def output_layer_gradient(
+    gradient: Tensor, hidden: Tensor, hidden_bias: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of `hidden`, that transposed, of hidden biases and weights.
+
+    Shapes: [P, R, A], ... -> [P, R, H], [P, H, R], [P, 1, H], [P, 1, A, H], one part.
+    """
+    sums = hidden + hidden_bias.unsqueeze(1)
+    of_hidden = torch.bmm(gradient, weight).masked_fill(sums <= 0, 0.0)
+    of_weight = torch.bmm(gradient.mT, sums.relu())
+    return of_hidden, of_hidden.mT.contiguous(), of_hidden.sum(1, keepdim=True), of_weight.unsqueeze(1)
 
 
 def product_in_order(a: Tensor, b: Tensor) -> Tensor:

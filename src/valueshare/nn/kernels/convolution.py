@@ -6,10 +6,12 @@ in the order (channel, row, column) for images whose channels come first in memo
 
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from valueshare.nn.kernels.sizes import padded
 from valueshare.nn.kernels.splitting import split
 
 
@@ -22,9 +24,12 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(rows=256, depth=32, warps=8, stages=3)
-WEIGHT_GRADIENT = _Tiles(rows=64, depth=64, warps=4, stages=2)
+FORWARD = _Tiles(rows=128, depth=32, warps=4, stages=3)
+FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # forward, where the others leave most of the GPU idle
+WEIGHT_GRADIENT = _Tiles(rows=32, depth=64, warps=4, stages=3)
+WEIGHT_GRADIENT_OF_BYTES = _Tiles(rows=64, depth=128, warps=4, stages=2)
 IMAGE_GRADIENT = _Tiles(rows=64, depth=32, warps=4, stages=2)
+FEW = 132 * 128  # rows of all agents: fewer do not fill an H200 with the larger tiles
 PROGRAMS = 528  # of a weight's gradient: four for each multiprocessor of an H200
 
 
@@ -111,7 +116,8 @@ def _forward(
 def _weight_gradient(
     gradient,  # [P, B, H', W', N]
     image,
-    output,  # [P, parts, N, K]
+    of_weight,  # [P, parts, N, K]
+    of_bias,  # [P, parts, N]
     count,
     part,  # rows of one part
     agent_stride,
@@ -134,31 +140,35 @@ def _weight_gradient(
     n = tl.arange(0, N)
     k = tl.program_id(0) * DEPTH + tl.arange(0, DEPTH)
     numbers: tl.constexpr = CHANNELS * KERNEL * KERNEL
-    within = (k < numbers)[None, :]
+    within = k < numbers
     offsets = _patch_numbers(k, CHANNELS, KERNEL, ROW, COLUMN, CHANNEL, CHANNELS_FIRST)
-    columns = image + agent * agent_stride + offsets[None, :]
+    columns = image + agent * agent_stride + offsets[:, None]
     gradients = gradient + agent * count * OUTPUTS + n[None, :]
     sums = tl.zeros((DEPTH, N), tl.float32)
+    bias_sums = tl.zeros((TILE, N), tl.float32)
     start = tl.program_id(1) * part
     for first in range(start, start + part, TILE):
         rows = first + tl.arange(0, TILE)
-        inside = (rows < count)[:, None]
+        inside = rows < count
         starts = _patch_starts(rows, STRIDE, DOWN, ACROSS, STATE, ROW, COLUMN)
-        x = tl.load(columns + starts[:, None], mask=inside & within, other=0)
-        g = tl.load(gradients + rows[:, None] * OUTPUTS, mask=inside & (n < OUTPUTS)[None, :], other=0)
+        x = tl.load(columns + starts[None, :], mask=inside[None, :] & within[:, None], other=0)  # [DEPTH, TILE]
+        g = tl.load(gradients + rows[:, None] * OUTPUTS, mask=inside[:, None] & (n < OUTPUTS)[None, :], other=0)
+        bias_sums += g
         high, low = split(g)
         if x.dtype == tl.uint8:  # whole numbers up to 255 are exact in bfloat16
-            x_t = tl.trans(x.to(tl.bfloat16))
-            sums = tl.dot(x_t, high, sums)
-            sums = tl.dot(x_t, low, sums)
+            exact = x.to(tl.bfloat16)
+            sums = tl.dot(exact, high, sums)
+            sums = tl.dot(exact, low, sums)
         else:
             x_high, x_low = split(x)
-            sums = tl.dot(tl.trans(x_high), high, sums)
-            sums = tl.dot(tl.trans(x_high), low, sums)
-            sums = tl.dot(tl.trans(x_low), high, sums)
-    place = (agent * tl.num_programs(1) + tl.program_id(1)) * OUTPUTS * numbers
-    places = output + place + n[None, :] * numbers + k[:, None]
-    tl.store(places, sums, mask=(n < OUTPUTS)[None, :] & (k < numbers)[:, None])
+            sums = tl.dot(x_high, high, sums)
+            sums = tl.dot(x_high, low, sums)
+            sums = tl.dot(x_low, high, sums)
+    place = (agent * tl.num_programs(1) + tl.program_id(1)) * OUTPUTS
+    places = of_weight + place * numbers + n[None, :] * numbers + k[:, None]
+    tl.store(places, sums, mask=(n < OUTPUTS)[None, :] & within[:, None])
+    # The programs of all columns have the same sums.
+    tl.store(of_bias + place + n, tl.sum(bias_sums, 0), mask=(n < OUTPUTS) & (tl.program_id(0) == 0))
 
 
 @triton.jit
@@ -226,7 +236,7 @@ def forward(
     agents, outputs = bias.shape
     output = bias.new_empty((agents, image.shape[1], patches.down, patches.across, outputs))
     count = image.shape[1] * patches.down * patches.across
-    tiles = FORWARD
+    tiles = FORWARD if agents * count > FEW else FEW_ROWS
     _forward[(triton.cdiv(count, tiles.rows), agents)](
         image,
         weight,
@@ -237,7 +247,7 @@ def forward(
         image.stride(0),
         **patches.constants(channels_first),
         OUTPUTS=outputs,
-        N=_padded(outputs),
+        N=padded(outputs),
         TILE=tiles.rows,
         DEPTH=tiles.depth,
         num_warps=tiles.warps,
@@ -246,38 +256,47 @@ def forward(
     return output
 
 
-def weight_gradient(gradient: Tensor, image: Tensor, kernel: int, stride: int, channels_first: bool) -> Tensor:
-    """gradientᵀ · patches, in parts whose sum it is.
+def weight_gradient(
+    gradient: Tensor, image: Tensor, kernel: int, stride: int, channels_first: bool
+) -> tuple[Tensor, Tensor]:
+    """gradientᵀ · patches, and the sum of the gradients of all rows, in parts whose sums they are.
 
-    Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, parts, N, K].
+    Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, parts, N, K], [P, parts, N].
     """
     patches = _Patches(image, kernel, stride)
     agents, states, _, _, outputs = gradient.shape
     count, numbers = states * patches.down * patches.across, patches.numbers
-    tiles, parts = WEIGHT_GRADIENT, gradient_parts(agents, count, numbers)
-    output = gradient.new_empty((agents, parts, outputs, numbers))
+    tiles, parts = _weight_tiles(image.dtype), gradient_parts(agents, count, numbers, image.dtype)
+    of_weight = gradient.new_empty((agents, parts, outputs, numbers))
+    of_bias = gradient.new_empty((agents, parts, outputs))
     _weight_gradient[(triton.cdiv(numbers, tiles.depth), parts, agents)](
         gradient,
         image,
-        output,
+        of_weight,
+        of_bias,
         count,
         triton.cdiv(triton.cdiv(count, parts), tiles.rows) * tiles.rows,
         image.stride(0),
         **patches.constants(channels_first),
         OUTPUTS=outputs,
-        N=_padded(outputs),
+        N=padded(outputs),
         TILE=tiles.rows,
         DEPTH=tiles.depth,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
-    return output
+    return of_weight, of_bias
 
 
-def gradient_parts(agents: int, count: int, numbers: int) -> int:
-    """The parts of a weight's gradient: enough programs for the GPU, and enough rows in each."""
-    programs = agents * triton.cdiv(numbers, WEIGHT_GRADIENT.depth)
-    return max(1, min(int(PROGRAMS // programs), count // (4 * WEIGHT_GRADIENT.rows)))
+def gradient_parts(agents: int, count: int, numbers: int, dtype: torch.dtype) -> int:
+    """The parts of a weight's gradient, for images of that type: enough programs for the GPU, enough rows in each."""
+    tiles = _weight_tiles(dtype)
+    programs = agents * triton.cdiv(numbers, tiles.depth)
+    return max(1, min(int(PROGRAMS // programs), count // (4 * tiles.rows)))
+
+
+def _weight_tiles(dtype: torch.dtype) -> _Tiles:
+    return WEIGHT_GRADIENT_OF_BYTES if dtype == torch.uint8 else WEIGHT_GRADIENT
 
 
 def image_gradient(gradient: Tensor, weight: Tensor, height: int, width: int, kernel: int, stride: int) -> Tensor:
@@ -303,9 +322,9 @@ def image_gradient(gradient: Tensor, weight: Tensor, height: int, width: int, ke
         STRIDE=stride,
         DOWN=down,
         ACROSS=across,
-        C=_padded(channels),
+        C=padded(channels),
         TILE=tiles.rows,
-        DEPTH=min(tiles.depth, _padded(outputs)),
+        DEPTH=min(tiles.depth, padded(outputs)),
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
@@ -334,8 +353,3 @@ class _Patches:
             "CHANNEL": channel,
             "CHANNELS_FIRST": channels_first,
         }
-
-
-def _padded(size: int) -> int:
-    """The next power of two that the tensor cores take."""
-    return max(16, int(triton.next_power_of_2(size)))

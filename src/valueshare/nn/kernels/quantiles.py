@@ -23,9 +23,9 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(quantiles=32, features=64, warps=2, stages=2)
-GRADIENT = _Tiles(quantiles=64, features=64, warps=4, stages=1)
-STATES = 16  # of one program, forward
+FORWARD = _Tiles(quantiles=64, features=64, warps=4, stages=2)
+GRADIENT = _Tiles(quantiles=64, features=64, warps=4, stages=3)
+STATES = 32  # of one program, forward
 PROGRAMS = 1_056  # of the gradient: eight for each multiprocessor of an H200
 
 
@@ -44,24 +44,28 @@ def _forward(
     TILE_T: tl.constexpr,
     TILE_F: tl.constexpr,
 ):
+    """Offsets within a tile have 32 bits: only where it begins is a number of 64 bits."""
     agent = tl.program_id(2).to(tl.int64)
-    f = tl.program_id(0) * TILE_F + tl.arange(0, TILE_F)
-    i = tl.arange(0, COSINES)
-    w = tl.load(weight + (agent * F + f)[:, None] * COSINES + i[None, :], mask=(f < F)[:, None], other=0)
+    first_f = tl.program_id(0) * TILE_F
+    t, f, i = tl.arange(0, TILE_T), tl.arange(0, TILE_F), tl.arange(0, COSINES)
+    in_f = f < F - first_f
+    at = agent * F + first_f
+    w = tl.load(weight + at * COSINES + f[:, None] * COSINES + i[None, :], mask=in_f[:, None], other=0)
     w_t = tl.trans(w)
-    biases = tl.load(bias + agent * F + f, mask=f < F, other=0)
+    biases = tl.load(bias + at + f, mask=in_f, other=0)
+    blocks = tl.cdiv(quantiles, TILE_T)
     first = tl.program_id(1) * STATES
-    for state in range(first, tl.minimum(first + STATES, states)):
-        row = agent * states + state
-        x = tl.load(features + row * F + f, mask=f < F, other=0)
-        for start in range(0, quantiles, TILE_T):
-            t = start + tl.arange(0, TILE_T)
-            places = row * quantiles + t
-            c = tl.load(cosines + places[:, None] * COSINES + i[None, :], mask=(t < quantiles)[:, None], other=0)
-            embedding = tl.dot(c, w_t) + biases[None, :]
-            embedding = tl.where(embedding < 0, 0.0, embedding)  # ReLU; NaN stays NaN
-            inside = (t < quantiles)[:, None] & (f < F)[None, :]
-            tl.store(output + places[:, None] * F + f[None, :], embedding * x[None, :], mask=inside)
+    for step in range(tl.minimum(STATES, states - first) * blocks):
+        row = agent * states + first + step // blocks
+        start = step % blocks * TILE_T
+        in_t = t < quantiles - start
+        at = row * quantiles + start
+        x = tl.load(features + row * F + first_f + f, mask=in_f, other=0)
+        c = tl.load(cosines + at * COSINES + t[:, None] * COSINES + i[None, :], mask=in_t[:, None], other=0)
+        embedding = tl.dot(c, w_t) + biases[None, :]
+        embedding = tl.where(embedding < 0, 0.0, embedding)  # ReLU; NaN stays NaN
+        places = output + at * F + first_f + t[:, None] * F + f[None, :]
+        tl.store(places, embedding * x[None, :], mask=in_t[:, None] & in_f[None, :])
 
 
 @triton.jit
@@ -82,38 +86,45 @@ def _gradient(
     TILE_T: tl.constexpr,
     TILE_F: tl.constexpr,
 ):
-    """Features are the rows: what is computed for the weights is then the left factor of the next product."""
+    """Features are the rows: what is computed for the weights is then the left factor of the next product.
+
+    States and the blocks of their quantiles are one loop, so that the next block is loaded while one is computed.
+    """
     agent = tl.program_id(2).to(tl.int64)
-    f = tl.program_id(0) * TILE_F + tl.arange(0, TILE_F)
-    i = tl.arange(0, COSINES)
-    w = tl.load(weight + (agent * F + f)[:, None] * COSINES + i[None, :], mask=(f < F)[:, None], other=0)
-    biases = tl.load(bias + agent * F + f, mask=f < F, other=0)
+    first_f = tl.program_id(0) * TILE_F
+    t, f, i = tl.arange(0, TILE_T), tl.arange(0, TILE_F), tl.arange(0, COSINES)
+    in_f = f < F - first_f
+    at = agent * F + first_f
+    w = tl.load(weight + at * COSINES + f[:, None] * COSINES + i[None, :], mask=in_f[:, None], other=0)
+    biases = tl.load(bias + at + f, mask=in_f, other=0)
     weight_sums = tl.zeros((TILE_F, COSINES), tl.float32)
     bias_sums = tl.zeros((TILE_F,), tl.float32)
+    feature_sums = tl.zeros((TILE_F,), tl.float32)  # of one state
+    blocks = tl.cdiv(quantiles, TILE_T)
     first = tl.program_id(1) * part
-    for state in range(first, tl.minimum(first + part, states)):
-        row = agent * states + state
-        x = tl.load(features + row * F + f, mask=f < F, other=0)
-        feature_sums = tl.zeros((TILE_F,), tl.float32)
-        for start in range(0, quantiles, TILE_T):
-            t = start + tl.arange(0, TILE_T)
-            places = row * quantiles + t
-            c = tl.load(cosines + places[:, None] * COSINES + i[None, :], mask=(t < quantiles)[:, None], other=0)
-            inside = (t < quantiles)[None, :] & (f < F)[:, None]
-            g = tl.load(gradient + places[None, :] * F + f[:, None], mask=inside, other=0)  # [TILE_F, TILE_T]
-            embedding = tl.dot(w, tl.trans(c)) + biases[:, None]
-            feature_sums += tl.sum(tl.where(embedding <= 0, 0.0, g * embedding), 1)
-            g = tl.where(embedding <= 0, 0.0, g * x[:, None])
-            bias_sums += tl.sum(g, 1)
-            high, low = split(g)
-            c_high, c_low = split(c)
-            weight_sums = tl.dot(high, c_high, weight_sums)
-            weight_sums = tl.dot(high, c_low, weight_sums)
-            weight_sums = tl.dot(low, c_high, weight_sums)
-        tl.store(features_gradient + row * F + f, feature_sums, mask=f < F)
-    rows = (agent * tl.num_programs(1) + tl.program_id(1)) * F + f
-    tl.store(weight_gradient + rows[:, None] * COSINES + i[None, :], weight_sums, mask=(f < F)[:, None])
-    tl.store(bias_gradient + rows, bias_sums, mask=f < F)
+    for step in range(tl.minimum(part, states - first) * blocks):
+        row = agent * states + first + step // blocks
+        block = step % blocks
+        in_t = t < quantiles - block * TILE_T
+        at = row * quantiles + block * TILE_T
+        x = tl.load(features + row * F + first_f + f, mask=in_f, other=0)
+        c = tl.load(cosines + at * COSINES + t[:, None] * COSINES + i[None, :], mask=in_t[:, None], other=0)
+        places = gradient + at * F + first_f + t[None, :] * F + f[:, None]
+        g = tl.load(places, mask=in_t[None, :] & in_f[:, None], other=0)  # [TILE_F, TILE_T]
+        embedding = tl.dot(w, tl.trans(c)) + biases[:, None]
+        sums = tl.sum(tl.where(embedding <= 0, 0.0, g * embedding), 1)
+        feature_sums = tl.where(block == 0, sums, feature_sums + sums)
+        tl.store(features_gradient + row * F + first_f + f, feature_sums, mask=in_f)
+        g = tl.where(embedding <= 0, 0.0, g * x[:, None])
+        bias_sums += tl.sum(g, 1)
+        high, low = split(g)
+        c_high, c_low = split(c)
+        weight_sums = tl.dot(high, c_high, weight_sums)
+        weight_sums = tl.dot(high, c_low, weight_sums)
+        weight_sums = tl.dot(low, c_high, weight_sums)
+    at = (agent * tl.num_programs(1) + tl.program_id(1)) * F + first_f
+    tl.store(weight_gradient + at * COSINES + f[:, None] * COSINES + i[None, :], weight_sums, mask=in_f[:, None])
+    tl.store(bias_gradient + at + f, bias_sums, mask=in_f)
 
 
 def forward(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
