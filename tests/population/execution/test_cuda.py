@@ -171,6 +171,7 @@ def test_agents_train_where_the_kernels_fail(
     kernels = pytest.importorskip("valueshare.nn.kernels.convolution")
     too_large = kernels.FORWARD._replace(rows=512, depth=64)  # for the memory of a multiprocessor
     monkeypatch.setattr(kernels, "FORWARD", too_large)
+    monkeypatch.setattr(kernels, "FEW_ROWS", too_large)
     monkeypatch.setattr(operators, "_LEFT_OUT", set())
     table = agent_table("ALE/Pong-v5", "ib-iqn", seeds=[0, 1], k=[18.0])
     settings = dataclasses.replace(

@@ -24,9 +24,11 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(rows=64, hidden=64, warps=4, stages=3)
-GRADIENT = _Tiles(rows=64, hidden=64, warps=4, stages=2)
-PROGRAMS = 1_056  # of the gradient: eight for each multiprocessor of an H200
+FORWARD = _Tiles(rows=64, hidden=32, warps=4, stages=4)
+GRADIENT = _Tiles(
+    rows=64, hidden=64, warps=4, stages=2
+)  # with one stage, Triton 3.6 computed wrong gradients of weights
+PROGRAMS = 528  # of the gradient: four for each multiprocessor of an H200
 
 
 @triton.jit
@@ -55,8 +57,8 @@ def _forward(
         x = tl.load(hidden + at * H + r[:, None] * H + h[None, :], mask=in_r[:, None] & in_h[None, :], other=0)
         x += tl.load(hidden_bias + agent * H + h, mask=in_h, other=0)[None, :]
         x = tl.where(x < 0, 0.0, x)  # ReLU; NaN stays NaN
-        places = weight + agent * OUTPUTS * H + a[:, None] * H + h[None, :]
-        w = tl.load(places, mask=in_a[:, None] & in_h[None, :], other=0)
+        weights = weight + agent * OUTPUTS * H + a[:, None] * H + h[None, :]
+        w = tl.load(weights, mask=in_a[:, None] & in_h[None, :], other=0)
         sums = tl.dot(x, tl.trans(w), sums)
     sums += tl.load(bias + agent * OUTPUTS + a, mask=in_a, other=0)[None, :]
     places = output + at * OUTPUTS + r[:, None] * OUTPUTS + a[None, :]
@@ -87,8 +89,8 @@ def _gradient(
     h = tl.program_id(0) * TILE_H + tl.arange(0, TILE_H)
     in_h, in_a = h < H, a < OUTPUTS
     biases = tl.load(hidden_bias + agent * H + h, mask=in_h, other=0)
-    places = weight + agent * OUTPUTS * H + a[None, :] * H + h[:, None]
-    w = tl.load(places, mask=in_a[None, :] & in_h[:, None], other=0)  # [TILE_H, A]
+    weights = weight + agent * OUTPUTS * H + a[None, :] * H + h[:, None]
+    w = tl.load(weights, mask=in_a[None, :] & in_h[:, None], other=0)  # [TILE_H, A]
     bias_sums = tl.zeros((TILE_H,), tl.float32)
     weight_sums = tl.zeros((TILE_H, A), tl.float32)
     begin = tl.program_id(1) * part
@@ -98,8 +100,8 @@ def _gradient(
         inside = in_r[None, :] & in_h[:, None]
         x = tl.load(hidden + at * H + r[None, :] * H + h[:, None], mask=inside, other=0)  # [TILE_H, TILE_R]
         x += biases[:, None]
-        places = gradient + at * OUTPUTS + r[:, None] * OUTPUTS + a[None, :]
-        g = tl.load(places, mask=in_r[:, None] & in_a[None, :], other=0)  # [TILE_R, A]
+        gradients = gradient + at * OUTPUTS + r[:, None] * OUTPUTS + a[None, :]
+        g = tl.load(gradients, mask=in_r[:, None] & in_a[None, :], other=0)  # [TILE_R, A]
         d = tl.where(x <= 0, 0.0, tl.dot(w, tl.trans(g)))
         bias_sums += tl.sum(d, 1)
         tl.store(of_hidden_t + agent * H * rows + h[:, None] * rows + first + r[None, :], d, mask=inside)

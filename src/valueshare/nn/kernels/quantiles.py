@@ -23,9 +23,9 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(quantiles=64, features=64, warps=4, stages=2)
+FORWARD = _Tiles(quantiles=32, features=128, warps=4, stages=3)
 GRADIENT = _Tiles(quantiles=64, features=64, warps=4, stages=3)
-STATES = 32  # of one program, forward
+STATES = 8  # of one program, forward
 PROGRAMS = 1_056  # of the gradient: eight for each multiprocessor of an H200
 
 
