@@ -16,6 +16,7 @@ import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import write_json
+from valueshare.population.checkpoints import files
 from valueshare.records import read_progress
 from valueshare.runs import run_folder
 from valueshare.runs.locks import lock_run
@@ -237,6 +238,18 @@ def test_a_finished_run_that_is_damaged_is_not_called_unfinished(
     if "resume" not in message:
         with pytest.raises(InvalidInput, match="start the run again"):  # as `resume` says
             valueshare.resume(own, progress=False)
+
+
+def test_an_unfinished_run_is_refused_before_its_checkpoints_are_read(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first population is finished, and the second one is before its last phase."""
+    (own / "checkpoints" / "population-1" / "checkpoint-000002.json").unlink()
+    verified = list[str]()
+    monkeypatch.setattr(files, "verify", lambda path, digest: verified.append(path.name))
+    with pytest.raises(InvalidInput, match="is not finished: wait for it to finish, or if it was stopped"):
+        valueshare.extend(own, steps=120, progress=False)
+    assert verified == []
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -229,8 +229,13 @@ def remove_leftovers(folder: Path, plan: Plan) -> None:
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
-    """Whether every population's last phase is there with right checksums; of a copied run, manifests are enough."""
-    return all(is_population_finished(folder, spec, copied=copied) for spec in plan.populations.values())
+    """Whether every population's last phase is there with right checksums; of a copied run, manifests are enough.
+
+    All manifests are read before any checksum is compared: checkpoints may have gigabytes.
+    """
+    specs = plan.populations.values()
+    has_ended = all(is_population_finished(folder, spec, copied=True) for spec in specs)
+    return has_ended and (copied or all(is_population_finished(folder, spec) for spec in specs))
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool = False) -> bool:
