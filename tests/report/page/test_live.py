@@ -19,6 +19,7 @@ import pytest
 from run_configs import write_config
 from served import ask, end_phase, make_run, running
 
+import valueshare
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
@@ -133,6 +134,27 @@ def test_progress_counts_agents_that_have_not_begun(tmp_path: Path) -> None:
     records = pl.read_parquet(second / "records" / "p-0.parquet")
     records.filter(pl.col("agent") < 2).write_parquet(second / "records" / "p-0.parquet")
     assert share_done(progress(read_results([first, second]))) == pytest.approx(140 / 240)
+
+
+@pytest.mark.parametrize(("lost", "first"), [("", 0), ("population-0/state-000003.safetensors", 120)])
+def test_a_run_that_is_trained_again_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, first: int
+) -> None:
+    """From step 0 without its checkpoints, from 120 of 160 without the newest state; stopped before the next one."""
+    monkeypatch.setattr("valueshare.runs.progress.WRITE_SECONDS", 0.0)
+    run, left = tmp_path / "run", iter([False] * 8)
+    options: dict[str, Any] = {"steps": 160, "eval_interval": 40, "eval_episodes": 1, "eval_episode_limit": 5}
+    valueshare.train("CartPole-v1", k=4, seeds=2, out=run, progress=False, learning_starts=150, **options)
+    assert progress(read_results(run)) == {run: (320, 320)}
+    lost_part = run / "checkpoints" / lost
+    shutil.rmtree(lost_part) if lost_part.is_dir() else lost_part.unlink()
+    before = fingerprint([run])
+    assert not valueshare.resume(run, progress=False, should_stop=lambda: next(left, True)).finished
+    assert fingerprint([run]) != before
+    (done, planned) = progress(read_results(run))[run]
+    assert (2 * first <= done < 2 * (first + 40), planned) == (True, 320)
+    assert valueshare.resume(run, progress=False).finished
+    assert progress(read_results(run)) == {run: (320, 320)}
 
 
 def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:

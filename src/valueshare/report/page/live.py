@@ -17,6 +17,7 @@ from valueshare.analysis.importers.sources import refuse_tabular
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.population.run_config import read_agents
+from valueshare.population.spec import PopulationSpec
 from valueshare.printing import print_line
 from valueshare.records import AGENTS, PROGRESS, RECORDS, read_progress
 from valueshare.report.data import ReportData, report_data
@@ -24,7 +25,8 @@ from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.findings import Verdict, compare_all
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, data_page, headline_variants, waiting_page
-from valueshare.schema import CONFIG
+from valueshare.runs.plan import from_config
+from valueshare.schema import CONFIG, Invalid
 from valueshare.text import pluralize, resume_command, shorten_list
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
@@ -162,6 +164,7 @@ def fingerprint(paths: Sequence[Path]) -> str:
     """A checksum of names, sizes and times of files of records and manifests, and of the number of timed evaluations.
 
     A phase counts when its manifest is there, which comes after its records. The time of its evaluation comes last.
+    Evaluations that are made again are told apart: they are of steps after the present one.
     """
     entries = []
     for path in paths:
@@ -174,7 +177,8 @@ def fingerprint(paths: Sequence[Path]) -> str:
                     continue  # being replaced: the next check sees its successor
                 entries.append(f"{file} {about.st_size} {about.st_mtime_ns}")
             elif file.parent.name == PROGRESS and file.suffix == ".json":  # written every second
-                entries.append(f"{file} {len(read_progress(file.parents[1], file.stem).evaluations)}")
+                written = read_progress(file.parents[1], file.stem)
+                entries.append(f"{file} {[step <= written.step for step, _ in written.evaluations]}")
     return checksum("\n".join(sorted(entries)).encode()).hexdigest()[:16]
 
 
@@ -191,20 +195,30 @@ def live_page(data: ReportData, verdict: Verdict, live: Live) -> str:
 
 
 def progress(results: Results) -> dict[Path, tuple[int, int]]:
-    """The agent-steps of each run that are done, and those that are planned, of runs whose settings say so."""
+    """The agent-steps of each run that are done, and those that are planned, of runs whose settings say so.
+
+    A run whose checkpoints were deleted is trained again while the records of later steps are still there.
+    """
     steps = {}
     for source in results.sources:
-        if not source.settings:
+        if not source.config:
             continue
+        run = Path(source.path)
         try:
-            agents = read_agents(Path(source.path))
-        except InvalidInput:
+            plan = from_config(source.config, read_agents(run))
+        except (Invalid, InvalidInput):
             continue
-        counts = agents["env"].value_counts().iter_rows()
-        planned = sum(count * source.settings.get(env, {}).get("steps", 0) for env, count in counts)
+        specs = plan.populations.values()
         last = results.table.filter(pl.col("source") == source.path).group_by("agent").agg(pl.col("step").max())
-        steps[Path(source.path)] = int(last["step"].sum()), planned
+        reached = sum(spec.agents.height * _step(run, spec) for spec in specs)
+        steps[run] = min(int(last["step"].sum()), reached), sum(spec.agent_steps for spec in specs)
     return steps
+
+
+def _step(run: Path, spec: PopulationSpec) -> int:
+    """The step of a population by its progress file; its last one where there is none."""
+    written = read_progress(run, spec.name)
+    return written.step if written.attempts else spec.settings.steps
 
 
 def share_done(steps: Mapping[Path, tuple[int, int]]) -> float | None:
