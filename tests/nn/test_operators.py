@@ -1,6 +1,7 @@
 """The kernels for GPUs against each agent's own module in float64; and where they are used."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -363,6 +364,19 @@ def test_a_gpu_whose_kernels_fail_does_without_them(
     assert caplog.messages[0].startswith(
         "PyTorch's own products are used in place of this package's GPU kernels: Could not"
     )
+
+
+def test_kernels_are_checked_with_the_shapes_of_learning_and_acting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel has smaller tiles for one frame."""
+    shapes: list[list[tuple[int, ...]]] = []
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    monkeypatch.setattr(engine, "check_kernels", lambda *a: shapes.append([tuple(x.shape) for x in a[3]]))
+    spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
+    settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
+    quantiles = replace(settings, quantiles=6, acting_quantiles=5)
+    population = make_population(agent_table("frames", "iqn", seeds=range(3)), quantiles, spec, torch.device("cpu"))
+    leave_out_failing_kernels(population, initial_state(population))
+    assert shapes == [[(2, 4, 3, 40, 40), (2, 4, 6)], [(2, 1, 3, 40, 40), (2, 1, 5)]]
 
 
 def test_memory_that_is_missing_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
@@ -115,25 +116,30 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
 
     `state` has the weights with which agents begin: a diverged agent's overflow in any kernel.
     """
-    network, device = population.forward.stacked, population.device
+    network = population.forward.stacked
     weights = {name: value[:CHECKED_AGENTS] for name, value in state.online.parameters.items()}
     first = next(iter(weights.values()))
     if network is None or not operators.available(first):
         return
-    states, quantiles = population.settings.batch_size, population.quantile_counts.learn
-    leading = min(CHECKED_AGENTS, population.size), states
-    generator = torch.Generator(device).manual_seed(0)
-    numbers = torch.randint(0, 256, (*leading, *population.env.network_shape), generator=generator, device=device)
-    tau = torch.rand((*leading, quantiles), generator=generator, device=device) if quantiles else None
-    inputs = network_inputs(numbers.to(torch_dtype(population.env.observation_dtype)), tau)
     buffers = {name: value[:CHECKED_AGENTS] for name, value in state.online.buffers.items()}
+    counts = population.quantile_counts
     try:
-        check_kernels(network, weights, buffers, inputs)
+        for states, quantiles in ((population.settings.batch_size, counts.learn), (1, counts.act)):
+            check_kernels(network, weights, buffers, _random_inputs(population, states, quantiles))
     except torch.OutOfMemoryError:
         raise  # the population does not fit: the kernels are not at fault
     except Exception as error:
         operators.leave_out(first)
         _log.warning("PyTorch's own products are used in place of this package's GPU kernels: %s", first_line(error))
+
+
+def _random_inputs(population: Population, states: int, quantiles: int) -> tuple[Tensor, ...]:
+    """Of the networks of `CHECKED_AGENTS` agents, with so many states and quantiles of each."""
+    device, leading = population.device, (min(CHECKED_AGENTS, population.size), states)
+    generator = torch.Generator(device).manual_seed(0)
+    numbers = torch.randint(0, 256, (*leading, *population.env.network_shape), generator=generator, device=device)
+    tau = torch.rand((*leading, quantiles), generator=generator, device=device) if quantiles else None
+    return network_inputs(numbers.to(torch_dtype(population.env.observation_dtype)), tau)
 
 
 def evaluation_environments(population: Population, threads: int | None = None) -> Environments:

@@ -25,11 +25,11 @@ class _Tiles(NamedTuple):
 
 
 FORWARD = _Tiles(rows=128, depth=32, warps=4, stages=3)
-FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # forward, where the others leave most of the GPU idle
+FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # forward, where larger ones leave most of the GPU idle
 WEIGHT_GRADIENT = _Tiles(rows=32, depth=64, warps=4, stages=3)
 WEIGHT_GRADIENT_OF_BYTES = _Tiles(rows=64, depth=128, warps=4, stages=2)
 IMAGE_GRADIENT = _Tiles(rows=64, depth=32, warps=4, stages=2)
-FEW = 132 * 128  # rows of all agents: fewer do not fill an H200 with the larger tiles
+FEW = 1_024  # rows of one agent: those of a batch of 32 frames are more, those of one frame are fewer
 PROGRAMS = 528  # of a weight's gradient: four for each multiprocessor of an H200
 
 
@@ -236,7 +236,7 @@ def forward(
     agents, outputs = bias.shape
     output = bias.new_empty((agents, image.shape[1], patches.down, patches.across, outputs))
     count = image.shape[1] * patches.down * patches.across
-    tiles = FORWARD if agents * count > FEW else FEW_ROWS
+    tiles = FORWARD if count > FEW else FEW_ROWS
     _forward[(triton.cdiv(count, tiles.rows), agents)](
         image,
         weight,
