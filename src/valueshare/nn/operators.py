@@ -152,8 +152,9 @@ class _Stream(Function):
         ctx: Any, x: Tensor, hidden_weight: Tensor, hidden_bias: Tensor, weight: Tensor, bias: Tensor
     ) -> Tensor:
         hidden = torch.bmm(x, hidden_weight.mT)
+        hidden_bias, weight = hidden_bias.contiguous(), weight.contiguous()
         ctx.save_for_backward(x, hidden_weight, hidden_bias, weight, hidden)
-        output: Tensor = _ops().output_layer(hidden, hidden_bias, weight, bias)
+        output: Tensor = _ops().output_layer(hidden, hidden_bias, weight, bias.contiguous())
         return output
 
     @staticmethod
