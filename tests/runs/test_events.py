@@ -14,7 +14,10 @@ import pytest
 import valueshare
 from valueshare import starting
 from valueshare.errors import InvalidInput
+from valueshare.population.phase import records_schema
+from valueshare.population.settings import PER_AGENT
 from valueshare.runs.display import Display
+from valueshare.runs.logs import Curves
 from valueshare.runs.run import Run
 from valueshare.runs.variants import shown_score
 
@@ -120,6 +123,38 @@ def test_a_phase_that_runs_again_is_not_logged_twice(tmp_path: Path) -> None:
     valueshare.train("CartPole-v1", "ib-dqn", out=folder, log="tensorboard", progress=False, **options)
     assert valueshare.extend(folder, steps=240, progress=False).finished
     assert scores(folder) == expected(folder)
+
+
+def test_a_variant_in_several_populations_has_one_curve_of_all_its_seeds(tmp_path: Path) -> None:
+    """Populations of two agents: k = 0 and 0, k = 0 and 4, k = 4 and 4. The run ends within the second of them."""
+    folder = tmp_path / "run"
+    options = {**QUICK, "k": [0, 4], "seeds": 3, "launcher": valueshare.LauncherOptions(population_agents=2)}
+    second = folder / "checkpoints" / "population-0-1" / "checkpoint-000001.json"  # of its phase that ends at 80
+    valueshare.train(
+        "CartPole-v1", "ib-dqn", out=folder, log="tensorboard", progress=False, should_stop=second.exists, **options
+    )
+    stopped = scores(folder)
+    assert valueshare.resume(folder, progress=False).finished
+    assert scores(folder) == expected(folder)
+    zero = "score/CartPole-v1 ib-dqn k=0"
+    assert stopped == {zero: expected(folder)[zero][:3]}  # steps 0, 40 and 80
+
+
+def test_a_point_is_made_once_when_all_agents_of_its_variant_have_records() -> None:
+    """Agents 0, 1 and 2 have k = 4, agent 3 has k = 0; 0 and 1 form a population, and 2 and 3."""
+    values: dict[str, Any] = {"env": "E", "algorithm": "ib-dqn", **dict.fromkeys(PER_AGENT, 0.1)}
+    agents = pl.DataFrame([{**values, "agent": i, "k": k} for i, k in enumerate([4.0, 4.0, 4.0, 0.0])])
+
+    def records(step: int, scores: dict[int, float | None]) -> pl.DataFrame:
+        rows = [{"agent": agent, "step": step, "score": score} for agent, score in scores.items()]
+        return pl.DataFrame(rows, schema=records_schema())
+
+    curves = Curves(agents, records(0, {0: 3.0, 1: 5.0}))  # from before
+    assert curves.points(records(10, {0: 1.0, 1: 2.0})) == []
+    assert curves.points(records(0, {2: 10.0, 3: 7.0})) == [("score/E ib-dqn k=0", 0, 7), ("score/E ib-dqn k=4", 0, 6)]
+    assert curves.points(records(10, {0: 1.0, 1: 2.0})) == []  # of a phase that ran again
+    assert curves.points(records(0, {2: 10.0, 3: 7.0})) == []
+    assert curves.points(records(10, {2: None, 3: None})) == [("score/E ib-dqn k=4", 10, 1.5)]  # of two that have one
 
 
 @pytest.mark.slow

@@ -87,6 +87,24 @@ def test_every_evaluation_is_sent_once_and_a_resumed_run_is_the_same(
     assert len(fake.runs) == 2
 
 
+def test_a_variant_in_several_populations_is_sent_as_one_curve(
+    tmp_path: Path, fake: Fake, tiny: dict[str, Any]
+) -> None:
+    """Populations of two agents: k = 0 and 0, k = 0 and 4, k = 4 and 4. The run ends within the second of them."""
+    folder = tmp_path / "run"
+    options = {**tiny, "k": [0, 4], "seeds": 3, "launcher": valueshare.LauncherOptions(population_agents=2)}
+    second = folder / "checkpoints" / "population-0-1" / "checkpoint-000000.json"  # of its phase that ends at 30
+    valueshare.train("CartPole-v1", "ib-dqn", out=folder, log="wandb", should_stop=second.exists, **options)
+    (rows,) = fake.runs.values()
+    assert [[step for step, _ in scores(rows, k)] for k in (0, 4)] == [[0, 30], []]
+    run = valueshare.resume(folder, log="wandb", progress=False)
+    for k in (0, 4):
+        table = run.records.join(run.agents.filter(k=float(k)), on="agent")
+        means = table.group_by("step").agg(pl.col("score").mean()).sort("step")
+        assert [step for step, _ in scores(rows, k)] == means["step"].to_list() == [0, 30, 60]
+        assert [score for _, score in scores(rows, k)] == pytest.approx(means["score"].to_list())
+
+
 def test_failures(
     tmp_path: Path,
     fake: Fake,

@@ -46,14 +46,14 @@ class TensorBoardLog:
         # Events from step 0 on replace those of earlier processes: an unfinished phase may have been reported, and runs
         # again.
         self._writer = require_tensorboard()(str(folder / TENSORBOARD), purge_step=0)
-        self._agents, self.logged = agents, records
+        self._curves = Curves(agents, records.clear())
         self.write(records)
 
     def close(self) -> None:
         self._writer.close()
 
     def write(self, records: pl.DataFrame) -> None:
-        for curve, step, value in curve_points(self._agents, records):
+        for curve, step, value in self._curves.points(records):
             self._writer.add_scalar(curve, value, step)
         self._writer.flush()
 
@@ -85,16 +85,16 @@ class WandbLog:
                 f"Weights & Biases cannot begin ({first_line(error)}): write `wandb login`, set WANDB_MODE=offline, or "
                 "leave out `log = 'wandb'`; the same command continues the run"
             ) from error
-        self._agents, self._say, self._works = plan.agents, say, True
+        self._say, self._works = say, True
         resumed = getattr(self._run, "resumed", False)
-        self.logged = stored if resumed else records
+        self._curves = Curves(plan.agents, stored if resumed else records.clear())
         if not resumed:
             self.write(records)
 
     def write(self, records: pl.DataFrame) -> None:
         """Send the means of each variant; if that fails, training continues without it."""
         rows: dict[int, dict[str, float]] = {}
-        for curve, step, value in curve_points(self._agents, records):
+        for curve, step, value in self._curves.points(records):
             rows.setdefault(step, {})[curve] = value
         for step, values in sorted(rows.items()):
             self._try(partial(self._run.log, {STEP: step, **values}))
@@ -112,18 +112,30 @@ class WandbLog:
             self._say(f"note: Weights & Biases failed ({first_line(error)}): nothing more is sent there")
 
 
-def curve_points(agents: pl.DataFrame, records: pl.DataFrame) -> list[tuple[str, int, float]]:
-    """Name, step and value of every point: the mean over the agents of a variant, of each measure that it has."""
-    columns = variant_columns(agents)
-    means = (
-        records.join(agents.select("agent", *columns), on="agent")
-        .group_by(*columns, "step")
-        .agg(pl.col(LOGGED_METRICS).mean())
-        .sort(*columns, "step")
-    )
-    return [
-        (f"{measure}/{row['env']} {label(row)}", row["step"], row[measure])
-        for row in means.to_dicts()
-        for measure in LOGGED_METRICS
-        if row[measure] is not None
-    ]
+class Curves:
+    """The points of all curves, each made once: when all agents of a variant, of any population, have their records."""
+
+    def __init__(self, agents: pl.DataFrame, records: pl.DataFrame) -> None:
+        """Points that `records` complete were made before, and are not made again."""
+        self._columns, self._records = variant_columns(agents), records
+        self._agents = agents.select("agent", *self._columns, pl.len().over(self._columns).alias("agents"))
+
+    def points(self, records: pl.DataFrame) -> list[tuple[str, int, float]]:
+        """Name, step and value of the points that `records` complete: means over the agents that have the measure."""
+        earlier = self._records.join(records, on="step", how="semi")
+        new = records.join(earlier, on=["agent", "step"], how="anti")  # a phase may run again
+        self._records = pl.concat([self._records, new], rechunk=True)
+        means = (
+            pl.concat([earlier.with_columns(is_new=False), new.with_columns(is_new=True)])
+            .join(self._agents, on="agent")
+            .group_by(*self._columns, "step")
+            .agg(pl.col(LOGGED_METRICS).mean(), pl.col("is_new").any(), complete=pl.len() == pl.col("agents").first())
+            .filter("is_new", "complete")
+            .sort(*self._columns, "step")
+        )
+        return [
+            (f"{measure}/{row['env']} {label(row)}", row["step"], row[measure])
+            for row in means.to_dicts()
+            for measure in LOGGED_METRICS
+            if row[measure] is not None
+        ]

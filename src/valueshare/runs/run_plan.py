@@ -33,7 +33,7 @@ def run_plan(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: La
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
         for log in logs:
-            log.write(new.join(log.logged, on=["agent", "step"], how="anti"))  # a phase may run again
+            log.write(new)
         if new.height and callbacks:
             nonlocal records
             records = plan.populations[name].add_phase(records, step, new).sort("agent", "step")
