@@ -19,7 +19,7 @@ def evaluate(
     epsilon: Annotated[float | None, in_group("exploration")] = None,
     episode_limit: Annotated[int | None, in_group("evaluation")] = None,
     device: Annotated[
-        str, in_group("execution", help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")
+        str, in_group("main", help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")
     ] = "auto",
     threads: Threads = 0,
 ) -> None:
