@@ -13,6 +13,7 @@ from synthetic import (
     synthetic_results,
     write_synthetic_run,
 )
+from undrawn import undrawn
 
 from valueshare.analysis.importers.results import read_results
 from valueshare.cli import main
@@ -93,12 +94,13 @@ def test_runs_far_below_a_folder_need_a_folder_for_their_report(
         "the folder of the report as --out\n"
     )
     assert not (far.parents[1] / "report").exists()
-    main(["report", str(far.parents[1]), *quick, "--out", str(tmp_path / "report")])
-    main(["report", str(far.parent), *quick])
-    shard = far.parent / "study" / "shard-1-of-1"
-    shutil.move(far, shard)
-    main(["report", str(far.parent), *quick])
-    main(["report", str(shard), *quick])  # a run folder too
+    with undrawn():
+        main(["report", str(far.parents[1]), *quick, "--out", str(tmp_path / "report")])
+        main(["report", str(far.parent), *quick])
+        shard = far.parent / "study" / "shard-1-of-1"
+        shutil.move(far, shard)
+        main(["report", str(far.parent), *quick])
+        main(["report", str(shard), *quick])  # a run folder too
 
 
 @pytest.mark.parametrize(
