@@ -125,6 +125,7 @@ def test_a_list_needs_a_value(command: str, cli: Cli) -> None:
 def test_an_option_is_in_one_group_of_the_help() -> None:
     titles = [group.name for group in GROUPS.values()]
     assert titles == [
+        "Main",
         "Environment",
         "Algorithm",
         "Exploration",
@@ -142,6 +143,8 @@ def test_an_option_is_in_one_group_of_the_help() -> None:
                     (group,) = cast(tuple[Group], argument.parameter.group)
                     found.setdefault(argument.name, set()).add(group.name)
     assert {name: groups for name, groups in found.items() if len(groups) != 1 or not groups <= set(titles)} == {}
+    main = {"--env", "--algorithm", "--k", "--seeds", "--steps", "--out", "--device"}  # what most runs set
+    assert {name for name, groups in found.items() if groups == {"Main"}} == main
     assert found["--workers"] == {"Execution"}
     assert found["--shard"] == {"Cluster"}
 

@@ -329,6 +329,11 @@ SIDE_BY_SIDE: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
         "q",
         "aux",
     ),
+    "a gate before one of them": (
+        lambda: in_order(fc=nn.Linear(4, 128), glu=nn.GLU(), q=nn.Linear(64, 8), aux=nn.Linear(64, 5)),
+        "q",
+        "aux",
+    ),
     "twin networks": (lambda: nn.ModuleDict({"q1": mlp(4, 64, 64, 2), "q2": mlp(4, 64, 64, 2)}), "q1.4", "q2.4"),
     "an ensemble": (lambda: nn.ModuleList(nn.Linear(8, 3) for _ in range(4)), "0", "3"),
 }
@@ -341,7 +346,8 @@ def test_output_layers_side_by_side_are_refused_until_one_is_named(
     network = make()
     structure = repr(network)
     with pytest.raises(
-        vs.InvalidInput, match=rf"^'{first}' and '{last}' seem to stand side by side .* `after = '{first}'`"
+        vs.InvalidInput,
+        match=rf"^'{first}' and '{last}' seem to stand .*: name the layer, `after = '{first}'` or `after = '{last}'`;",
     ):
         append_mean_expansion(network, 3)
     assert repr(network) == structure
@@ -364,6 +370,12 @@ IN_A_CHAIN: dict[str, Callable[[], nn.Module]] = {
     "a sequence": lambda: nn.Sequential(nn.Linear(64, 32), nn.Unflatten(-1, (2, 16)), nn.Flatten(), nn.Linear(64, 4)),
     "a recurrent layer": lambda: nn.ModuleDict({"a": nn.Linear(64, 32), "gru": nn.GRU(32, 64), "q": nn.Linear(64, 4)}),
     "attention": lambda: nn.ModuleDict({"embed": nn.Linear(6, 16), "block": Attention(), "q": nn.Linear(16, 4)}),
+    "a gated layer": lambda: in_order(
+        torso=nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 128), nn.GLU()), q=nn.Linear(64, 4)
+    ),
+    "a gate of its own name": lambda: in_order(
+        a=nn.Linear(8, 64), b=nn.Linear(64, 128), glu=nn.GLU(), q=nn.Linear(64, 4)
+    ),
     "quantiles": lambda: in_order(
         state=nn.Linear(64, 32), tau=nn.Linear(64, 32), fc=nn.Linear(32, 64), q=nn.Linear(64, 4)
     ),

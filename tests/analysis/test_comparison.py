@@ -159,7 +159,7 @@ def test_several_environments_do_not_make_up_for_few_seeds(tidy: Tidy) -> None:
 
     So the interval of the difference is 0.71 times as wide, and excludes 0 where a normal number exceeds 0.71 x 1.96.
     """
-    rng, trials, wrong = np.random.default_rng(0), 300, 0
+    rng, trials, wrong = np.random.default_rng(0), 150, 0
     for _ in range(trials):
         table = tidy({(name, f"E{env}"): rng.normal(size=2).tolist() for name in "xy" for env in range(8)})
         low, high = (

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from valueshare.analysis.tuned import tuned_pair, tuned_scores
+from valueshare.analysis.tuned import ENDS, tuned_pair, tuned_scores
 
 Scores = Mapping[tuple[float, float], Sequence[float | None]]  # (k, step size) -> scores by seed
 Known = dict[tuple[float, float], list[float]]
@@ -153,43 +153,47 @@ def test_a_k_with_seeds_of_one_half_alone_is_not_scored() -> None:
 def test_a_pair_is_chosen_from_all_k_together() -> None:
     """The first half prefers k = 4 with 0.2, which then scores 3; the second k = 8 with 0.1, which scores 5.
 
-    So k > 0 has 3, 3, 5, 5, and k = 0 has 2, 2, 2, 2: 2 more, though the best k alone would have looked 7 better.
+    So k > 0 has 3, 3, 3, 5, 5, 5, and k = 0 always 2: 2 more, though the best k alone would have looked 7 better. Of
+    1 in 64 resamples the mean is 3, and of 6 in 64 3 + 2 / 6, which is 2 / 3 below their mean.
     """
     scores: Scores = {
-        (0.0, 0.1): [2, 2, 2, 2],
-        (4.0, 0.1): [0, 0, 0, 0],
-        (4.0, 0.2): [9, 9, 3, 3],
-        (8.0, 0.1): [5, 5, 9, 9],
+        (0.0, 0.1): [2, 2, 2, 2, 2, 2],
+        (4.0, 0.1): [0, 0, 0, 0, 0, 0],
+        (4.0, 0.2): [9, 9, 9, 3, 3, 3],
+        (8.0, 0.1): [5, 5, 5, 9, 9, 9],
     }
     pair = tuned_pair(runs(scores), resamples=FEW)
     assert pair is not None
     assert pair.choices == ((4.0, 0.2), (8.0, 0.1))
     assert pair.best == (8.0, 0.1)  # 7 against 6
     assert pair.difference[0] == 2.0
-    assert pair.difference[1] == pytest.approx(2.0 - WIDENING)  # all four resampled are 3, so 1 more
-    assert pair.difference[2] == pytest.approx(2.0 + WIDENING)
+    assert pair.difference[1] == pytest.approx(2.0 - WIDENING * 2 / 3)
+    assert pair.difference[2] == pytest.approx(2.0 + WIDENING * 2 / 3)
     assert tuned_pair(runs({(0.0, 0.1): [1, 2]})) is None
 
 
 def test_an_interval_is_widened_where_there_was_a_choice() -> None:
-    """Resampled means of 1, 1, 3, 3 reach from 1 to 3, 1 to either side of their mean; those of 3, 3, 9, 9 by 3.
+    """Resampled means of 1, 1, 1, 3, 3, 3 end 2/3 to either side of theirs (as above); those of three 3 and 9 each, 2.
 
     k = 4 has two step sizes to choose from: its interval is sqrt(1.36) times as wide, and so is a difference from it.
     """
     scores: Scores = {
-        (0.0, 0.1): [1, 1, 3, 3],
-        (4.0, 0.1): [9, 9, 3, 3],
-        (4.0, 0.2): [0, 0, 1, 1],
-        (8.0, 0.1): [2, 2, 2, 2],
+        (0.0, 0.1): [1, 1, 1, 3, 3, 3],
+        (4.0, 0.1): [9, 9, 9, 3, 3, 3],
+        (4.0, 0.2): [0, 0, 0, 1, 1, 1],
+        (8.0, 0.1): [2, 2, 2, 2, 2, 2],
     }
     found = rows_of(tuned_scores(runs(scores), resamples=FEW))
     intervals = {k: [found[k][name] for name in ("ci95_low", "mean", "ci95_high")] for k in found}
-    assert intervals[0.0] == pytest.approx([1, 2, 3])
-    assert intervals[4.0] == pytest.approx([6 - 3 * WIDENING, 6, 6 + 3 * WIDENING])
+    assert intervals[0.0] == pytest.approx([4 / 3, 2, 8 / 3])
+    assert intervals[4.0] == pytest.approx([6 - 2 * WIDENING, 6, 6 + 2 * WIDENING])
     names = ("difference_low", "difference", "difference_high")
-    assert [found[8.0][name] for name in names] == pytest.approx([-1, 0, 1])
+    assert [found[8.0][name] for name in names] == pytest.approx([-2 / 3, 0, 2 / 3])
     from_best = [found[8.0][name] for name in ("from_best_low", "from_best", "from_best_high")]
-    assert from_best == pytest.approx([-4 - 3 * WIDENING, -4, -4 + 3 * WIDENING])
+    assert from_best == pytest.approx([-4 - 2 * WIDENING, -4, -4 + 2 * WIDENING])
+    few = tuned_scores(runs({which: [*own[:2], *own[3:]] for which, own in scores.items()}), resamples=FEW)
+    assert few["mean"].to_list() == pytest.approx([2.2, 5.4, 2.0])  # the second halves have three seeds, the first two
+    assert few.select(ENDS).null_count().row(0) == (3,) * len(ENDS)
 
 
 def crossed(rng: np.random.Generator, trials: int, levels: Sequence[float]) -> tuple[Any, Any]:

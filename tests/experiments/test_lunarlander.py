@@ -154,4 +154,4 @@ def _compare_with_plain_python(scores: pl.DataFrame, found: dict[str, Any]) -> N
             assert row[f"{name}_half_choice"] == best
             held_out += [value[k, best, seed] for seed in scoring]
         assert row["mean"] == pytest.approx(mean(held_out), rel=1e-5)
-        assert row["ci95_low"] <= row["mean"] <= row["ci95_high"]
+        assert row["ci95_low"] is row["ci95_high"] is None  # of halves of two seeds

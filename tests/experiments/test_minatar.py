@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from undrawn import undrawn
 
 from valueshare.analysis.importers.results import Results
 from valueshare.cli import main
@@ -95,7 +96,8 @@ def test_from_the_command_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "run" / "report" / "report.html").is_file()
     records = pl.read_parquet(tmp_path / "run" / "records" / "*.parquet")
     assert records["step"].unique().sort().to_list() == [0, 60, 120]
-    main(words)  # finished already
+    with undrawn():
+        main(words)  # finished already
     assert "Of 2 comparisons with DQN" in capsys.readouterr().out
 
 

@@ -25,9 +25,9 @@ LEARNERS = (("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", None), ("dueling-dqn", 0.0
 
 
 def make_run(folder: Path, *, envs: dict[int, str] = ENVS, without: str = "") -> Path:
-    """Four seeds of each learner with two step sizes.
+    """Six seeds of each learner with two step sizes.
 
-    The AUC is 10 x the learner's number + n + seed. At the larger step size it is 100 higher for seeds 0 and 1 of
+    The AUC is 10 x the learner's number + n + seed. At the larger step size it is 100 higher for seeds 0 to 2 of
     IB-DQN(n), and 100 lower for all others: so the first half of its seeds chooses that one, and the second half the
     smaller one.
     """
@@ -35,10 +35,10 @@ def make_run(folder: Path, *, envs: dict[int, str] = ENVS, without: str = "") ->
     for n, env in envs.items():
         for number, (algorithm, k) in enumerate(LEARNERS):
             for step_size in (0.001, 0.01):
-                for seed in range(4):
+                for seed in range(6):
                     score = 10.0 * number + n + seed
                     if step_size == 0.01:
-                        score += 100 if number == 2 and seed < 2 else -100
+                        score += 100 if number == 2 and seed < 3 else -100
                     rows.append(
                         {"env": env, "algorithm": algorithm, "k": float(n) if k is None else k, "step_size": step_size}
                     )
@@ -56,21 +56,21 @@ def make_run(folder: Path, *, envs: dict[int, str] = ENVS, without: str = "") ->
 
 
 def test_gains_by_hand(tmp_path: Path) -> None:
-    """DQN: n + mean(0, 1, 2, 3) = n + 1.5. IB-DQN(1) is 10 above it, Dueling DQN 30.
+    """DQN: n + mean(0, 1, ..., 5) = n + 2.5. IB-DQN(1) is 10 above it, Dueling DQN 30.
 
-    IB-DQN(n): seeds 2 and 3 are scored at 0.01, which seeds 0 and 1 chose: 20 + n + 2.5 - 100; seeds 0 and 1 at 0.001:
-    20 + n + 0.5. Their mean is n + 21.5 - 50, which is 30 below DQN.
+    IB-DQN(n): seeds 3 to 5 are scored at 0.01, which seeds 0 to 2 chose: 20 + n + 4 - 100; seeds 0 to 2 at 0.001:
+    20 + n + 1. Their mean is n + 22.5 - 50, which is 30 below DQN.
     """
     found = gains(read_run_folder(make_run(tmp_path / "run")).table, 500).table
     assert found["actions"].to_list() == [9] * 4 + [49] * 4
     for n in (9, 49):
         dqn, *others = found.filter(pl.col("actions") == n).rows(named=True)
-        assert (dqn["algorithm"], dqn["mean"], dqn["difference"]) == ("dqn", n + 1.5, 0.0)
+        assert (dqn["algorithm"], dqn["mean"], dqn["difference"]) == ("dqn", n + 2.5, 0.0)
         by_learner = {(row["algorithm"], row["k"]): row for row in others}
         differences = {who: row["difference"] for who, row in by_learner.items()}
         assert differences == {("ib-dqn", 1.0): 10.0, ("ib-dqn", float(n)): -30.0, ("dueling-dqn", 0.0): 30.0}
         halves = by_learner["ib-dqn", float(n)]
-        assert (halves["first_half_choice"], halves["second_half_choice"], halves["runs"]) == (0.01, 0.001, 4)
+        assert (halves["first_half_choice"], halves["second_half_choice"], halves["runs"]) == (0.01, 0.001, 6)
         assert by_learner["ib-dqn", 1.0]["difference_low"] < 10 < by_learner["ib-dqn", 1.0]["difference_high"]
 
 
@@ -79,10 +79,10 @@ def test_the_same_in_sentences_and_files(tmp_path: Path) -> None:
     report((run,), figures=(FIGURE,), resamples=200)
     about = json.loads((run / "report" / "report.json").read_text())
     first, second = about["verdict"][:2]
-    assert first.startswith("9 actions: mean score over training (AUC) of DQN 10.5 [")
+    assert first.startswith("9 actions: mean score over training (AUC) of DQN 11.5 [")
     assert "IB-DQN(n) -30" in second
     assert len(about["numbers"]["action_sets"]) == 8  # learners and numbers of actions
-    assert "49 actions: AUC of DQN 50.5 [" in re.sub(r"<[^>]*>", "", (run / "report" / "report.html").read_text())
+    assert "49 actions: AUC of DQN 51.5 [" in re.sub(r"<[^>]*>", "", (run / "report" / "report.html").read_text())
 
 
 def test_an_end_of_the_grid_is_said(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ import re
 
 import polars as pl
 import pytest
-from synthetic import RESAMPLES, TWO, data_of, tidy
+from synthetic import RESAMPLES, THREE, TWO, data_of, tidy
 
 from valueshare.analysis.importers.results import Source
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, report_data, run_names
 from valueshare.report.findings import (
@@ -28,21 +29,22 @@ def compared(found: ReportData, number: int = 0) -> Comparison:
 
 
 def test_a_verdict_in_numbers() -> None:
-    found = compared(data_of(TWO))
-    # AUC 12 against 2. The lowest resample of the first is 11, the highest of the second 3.
-    assert found.difference == Interval(10.0, 8.0, 12.0)
+    data = report_data(tidy(THREE), 5_000)
+    found = compared(data)
+    # AUC 12 against 2. Six draws of -1, 0 and 1 sum to -4 or less in 28 of 729 cases, and to -5 or less in 7.
+    assert found.difference == pytest.approx((10.0, 10 - 4 / 3, 10 + 4 / 3))
     assert found.improvement == Interval(1.0, 1.0, 1.0)
     assert sentence(found) == "IB-DQN(4) scored higher than DQN."
     assert sentence_with_numbers(found) == (
         "IB-DQN(4) scored higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
-        "[8.0, 12.0]; probability of improvement 1.00 [1.00, 1.00], on Here."
+        "[8.7, 11.3]; probability of improvement 1.00 [1.00, 1.00], on Here."
     )
-    assert compare_all(data_of(TWO)).sentences == [f"In these runs, {sentence_with_numbers(found)}"]
+    assert compare_all(data).sentences == [f"In these runs, {sentence_with_numbers(found)}"]
     wide = found._replace(values=(149.83, 100.0), difference=Interval(49.83, 24.04, 75.71))
     assert wide.difference_text == "+49.8 [24.0, 75.7]"  # 149.8 against 100.0
     single = found._replace(values=(9.87, -5.36), difference=Interval(15.23, None, None))
-    assert single.difference_text == "+15.23 (one seed: no interval)"
-    back = compare_pair(data_of(TWO), pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
+    assert single.difference_text == "+15.23 (too few seeds: no interval)"
+    back = compare_pair(data_of(THREE), pairs(data_of(THREE), ["dqn,ib-dqn:4"])[0])
     assert isinstance(back, Comparison)
     assert sentence(back) == "DQN scored lower than IB-DQN(4)."
 
@@ -111,19 +113,41 @@ def test_other_algorithms_are_compared_at_the_same_setting() -> None:
     ]
 
 
-def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
-    same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
+def test_equals_cannot_be_told_apart() -> None:
+    same = {key: THREE["Here", "dqn", 0.0, key[3]] for key in THREE}
     assert sentence(compared(data_of(same))) == "IB-DQN(4) is not clearly different from DQN."
-    alone = {key: own for key, own in TWO.items() if key[3] == 0}
-    found = compared(data_of(alone))
-    assert found.difference == Interval(10.0, None, None)
-    assert found.direction == 0
-    assert "(one seed: no interval)" in sentence_with_numbers(found)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_and_two_seeds_have_no_interval(seeds: int) -> None:
+    """Of two seeds, it would exclude 0 in a third of the comparisons of equals."""
+    alone = {key: own for key, own in TWO.items() if key[3] < seeds}
+    both = {(env, *key[1:]): own for key, own in alone.items() for env in ("Here", "There")}
+    for scores, where in ((alone, "Here"), (both, "2 environments")):
+        found = compared(data_of(scores))
+        for interval in filter(None, (found.difference, found.improvement)):
+            assert interval[1:] == (None, None)
+        assert found.envs.select(CI95).null_count().row(0) == (found.envs.height,) * 2
+        assert found.direction == 0
+        text = sentence_with_numbers(found)
+        assert text.startswith("IB-DQN(4) is not clearly different from DQN")
+        assert text.endswith(f", on {where}.")
+        assert "[" not in text
+        assert ("a difference of +10.0 (too few seeds: no interval)" in text) == (where == "Here")
+
+
+def test_environments_with_enough_seeds_give_the_others_an_interval_together() -> None:
+    """Two seeds on There have none of their own."""
+    there = {("There", *key[1:]): own for key, own in TWO.items()}
+    found = compared(data_of({**THREE, **there}))
+    assert found.improvement == (1.0, 1.0, 1.0)
+    assert found.envs.sort("env")["ci95_low"].is_null().to_list() == [False, True]
+    assert "of 2 environments it is clearly higher on 1 and clearly lower on 0" in sentence_with_numbers(found)
 
 
 def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
-    other = {("There", *key[1:]): [1000 * (v or 0) for v in own] for key, own in TWO.items()}
-    found = compared(data_of({**TWO, **other}))
+    other = {("There", *key[1:]): [1000 * (v or 0) for v in own] for key, own in THREE.items()}
+    found = compared(data_of({**THREE, **other}))
     assert found.difference is None
     assert found.improvement.value == 1.0
     assert found.direction == 1
@@ -147,9 +171,9 @@ def test_the_first_sentence_compares_no_differences_of_different_environments() 
 
 
 def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
-    ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in TWO.items()}
+    ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in THREE.items()}
     found = compared(data_of(ahead))
-    assert found.difference == Interval(10.0, 8.0, 12.0)  # as before: step 20 of one counts not
+    assert found.difference == compared(data_of(THREE)).difference  # as before: step 20 of one counts not
     assert "compared at the evaluations that both have: Here 2 of 3" in " ".join(found.notes)
 
 
@@ -170,7 +194,7 @@ def test_another_grid_of_evaluations_is_compared_where_both_have_one() -> None:
     seldom = {("Here", "dqn", 0.0, s): [2.0 * s, None, 2.0 + 2 * s] for s in (0, 1)}
     results = tidy({**often, **seldom})
     results = results._replace(table=results.table.filter(pl.col("score").is_not_null()))
-    assert compared(report_data(results, RESAMPLES)).difference == Interval(10.0, 8.0, 12.0)
+    assert compared(report_data(results, RESAMPLES)).difference == Interval(10.0, None, None)
 
 
 def test_headlines_count_all_comparisons() -> None:
@@ -190,8 +214,8 @@ def test_headlines_count_all_comparisons() -> None:
 
 
 def test_of_few_seeds_nothing_is_called_a_gain() -> None:
-    """k = 2 is better by 20 with two seeds, and k = 1 by 10 with ten."""
-    seeds = {0.0: 10, 1.0: 10, 2.0: 2}
+    """k = 2 is better by 20 with three seeds, and k = 1 by 10 with ten."""
+    seeds = {0.0: 10, 1.0: 10, 2.0: 3}
     levels = {0.0: 0.0, 1.0: 10.0, 2.0: 20.0}
     runs = {
         ("Here", "ib-dqn", k, seed): [levels[k] + seed / 10] * 2 for k, count in seeds.items() for seed in range(count)
@@ -201,14 +225,14 @@ def test_of_few_seeds_nothing_is_called_a_gain() -> None:
     worse = {key: ([-v for v in own] if key[2] == 1 else own) for key, own in runs.items()}
     first, _ = compare_all(data_of(worse)).sentences  # k = 1 is worse with ten
     assert first.startswith("The largest loss: IB-DQN(1) scores lower than DQN: ")
-    few = {key: own for key, own in runs.items() if key[-1] < 2}
+    few = {key: own for key, own in runs.items() if key[-1] < 3}
     first, _ = compare_all(data_of(few)).sentences
     assert first.startswith("The largest difference in these runs: IB-DQN(2) scored higher than DQN: ")
 
 
 def test_pairs_are_named_where_baselines_differ() -> None:
     levels = {("dqn", 0.0): 0.0, ("double-dqn", 0.0): 20.0, ("dueling-dqn", 0.0): 10.0, ("ib-dqn", 4.0): 10.0}
-    found = data_of({("Here", *who, seed): [level + seed] * 2 for who, level in levels.items() for seed in (0, 1)})
+    found = data_of({("Here", *who, seed): [level + seed] * 2 for who, level in levels.items() for seed in (0, 1, 2)})
     _, counted = compare_all(
         found, ["ib-dqn,dqn", "ib-dqn,double-dqn", "ib-dqn,dueling-dqn", "dueling-dqn,dqn"]
     ).sentences

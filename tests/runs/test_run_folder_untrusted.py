@@ -348,7 +348,8 @@ def forget_module(folder: Path) -> None:
 
 
 def test_report_and_watch_import_nothing(named: Path, cli: Cli) -> None:
-    code, _, err = cli("report", named / "run", "--resamples", "50")
+    with undrawn():
+        code, _, err = cli("report", named / "run", "--resamples", "50")
     assert (code, err) == (0, "")
     with closing(Clips()) as clips:
         follower = PageUpdater([named / "run"], resamples=50, clips=clips)

@@ -132,3 +132,5 @@ TWO: Scores = {
     ("Here", "ib-dqn", 4.0, 0): [10.0, 12.0],
     ("Here", "ib-dqn", 4.0, 1): [12.0, 14.0],
 }
+# A third each, 2 and 12: as many as an interval needs.
+THREE: Scores = {**TWO, ("Here", "dqn", 0.0, 2): [1.0, 3.0], ("Here", "ib-dqn", 4.0, 2): [11.0, 13.0]}

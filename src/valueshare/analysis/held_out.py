@@ -19,7 +19,6 @@ METRICS = {"auc": run_auc, "final": final_scores}
 # Fewer are too few for advice. Of made-up scores without any difference (3 k, 2 step sizes), 44 % of the intervals of
 # `tuned_pair` exclude 0 with 2 seeds, 17 % with 4, 12 % with 6, 10 % with 10, and 6 % with 20 and with 100.
 FEW_SEEDS = 10
-MIN_SCORED = 3  # seeds of a half, for an interval
 HALVES = ("first_half_seeds", "second_half_seeds")
 
 
@@ -68,8 +67,6 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
         kept = {name: row[name] for name in (*MEAN, "mean_at_best", "failed")}
         seeds = group_runs["seed"].unique().sort().to_list()
         half = len(seeds) // 2  # as `tuned_scores` splits them
-        if half < MIN_SCORED:
-            kept |= dict.fromkeys(MEAN[1:])
         choices |= dict(zip(HALVES, (_seed_text(seeds[:half]), _seed_text(seeds[half:])), strict=True))
         counts = {"seeds": len(seeds), "settings": group_runs["setting"].n_unique()}
         counts["fewest_seeds"] = min(group_runs.group_by("setting").agg(pl.col("seed").n_unique())["seed"].to_list())

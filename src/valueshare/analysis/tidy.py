@@ -16,6 +16,7 @@ from valueshare.population.settings import PER_AGENT
 from valueshare.text import shorten_list
 
 CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
+MIN_SEEDS = 3  # of either side of a comparison, or of either half of the seeds: fewer have no interval in reports
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
 NAMES, NUMBERS = ("env", "algorithm"), ("k", "seed", "step", "score")  # columns by their types

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.resampling import bounds, resampled
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import CI95, require
+from valueshare.analysis.tidy import CI95, MIN_SEEDS, require
 
 Floats = NDArray[np.float64]
 INCREASE_RESAMPLES = 10_000
@@ -23,6 +23,7 @@ CHOICES = ("best", "first_half_choice", "second_half_choice")
 MEAN = ("mean", *CI95)
 DIFFERENCE = ("difference", "difference_low", "difference_high")
 FROM_BEST = ("from_best", "from_best_low", "from_best_high")
+ENDS = (*MEAN[1:], *DIFFERENCE[1:], *FROM_BEST[1:])  # of intervals
 FAILED = pl.col("diverged") | pl.col("score").is_null()
 
 
@@ -89,7 +90,8 @@ def tuned_scores(
     A group without candidates has nulls. A group without a setting that has runs in both halves has nulls but for
     `best` and `mean_at_best`. Intervals are 95 % percentile bootstraps over seeds, independent for each group, and
     wider by a factor of 1.17 where a group, or one of two that are compared, had several settings to choose from. They
-    are given the choices: that other seeds might have chosen better or worse settings is not in them.
+    are given the choices: that other seeds might have chosen better or worse settings is not in them. Where a half has
+    fewer than 3 seeds there are none.
     """
     require(runs, group, setting, "seed", "diverged", "score")
     halved = _in_halves(runs)
@@ -126,6 +128,8 @@ def tuned_scores(
         table = table.join(
             choices_of_seeds.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left"
         )
+    if runs["seed"].n_unique() // 2 < MIN_SEEDS:
+        table = table.with_columns(pl.lit(None, pl.Float64).alias(name) for name in ENDS)
     return table.select(group, *CHOICES, *numbers, *counts)
 
 

@@ -23,7 +23,7 @@ from valueshare.setting import Setting
 
 _execution: Callable[..., Parameter] = partial(in_group, "execution")
 
-K = Annotated[tuple[Coefficient, ...], in_group("algorithm", metavar="FLOAT|n...", show_choices=False)]
+K = Annotated[tuple[Coefficient, ...], in_group("main", metavar="FLOAT|n...", show_choices=False)]
 Tf32 = Annotated[bool, _execution(negative="--no-tf32", help=SETTINGS["tf32"].help)]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
 AgentGroups = Annotated[
@@ -49,7 +49,7 @@ MaxResultSize = Annotated[
     str, Parameter(help="Largest size of results in memory; larger ones are refused before they are read.")
 ]
 # A path would lose a slash of s3://bucket.
-Out = Annotated[str | None, _execution(metavar="PATH|URL")]
+Out = Annotated[str | None, in_group("main", metavar="PATH|URL")]
 RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(name="RUN...", metavar="PATH|URL...")]

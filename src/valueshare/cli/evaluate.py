@@ -18,9 +18,7 @@ def evaluate(
     agent: Annotated[tuple[int, ...], in_group("evaluation")] = (),
     epsilon: Annotated[float | None, in_group("exploration")] = None,
     episode_limit: Annotated[int | None, in_group("evaluation")] = None,
-    device: Annotated[
-        str, in_group("execution", help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")
-    ] = "auto",
+    device: Annotated[str, in_group("main", help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")] = "auto",
     threads: Threads = 0,
 ) -> None:
     """Let the trained agents of a run play more episodes, and print mean scores with 95 % intervals over agents.

@@ -16,7 +16,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.printing import print_line
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
-from valueshare.text import FINAL_SCORE, pluralize
+from valueshare.text import FINAL_SCORE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,10 +77,6 @@ def print_written(written: "ReportResult", folder: Location) -> None:
     for note in written.notes:
         if note not in written.verdict:
             print_line(f"note: {note}")
-    if written.left_out:
-        verb = "needs" if len(written.left_out) == 1 else "need"
-        count = pluralize(len(written.left_out), "other figure")
-        print_line(f"{count} {verb} other results; report.json lists what each needs")
 
 
 def best(

@@ -15,7 +15,7 @@ OurScale = Literal["smoke", "small", "full"]
 EvalEpisodes = Annotated[
     int | None, in_group("evaluation", help="Episodes per evaluation of one agent; default: that of the scale.")
 ]
-Algorithms = Annotated[tuple[str, ...], in_group("algorithm")]
+Algorithms = Annotated[tuple[str, ...], in_group("main")]
 Options = Annotated[StudyOptions, Parameter(name="*")]
 OfAtari = Annotated[AtariOptions, Parameter(name="*")]
 DEFAULT, ATARI = StudyOptions(), AtariOptions()
@@ -81,11 +81,11 @@ def lunarlander_actions(
 def minatar(
     *,
     scale: OurScale = "small",
-    env: Annotated[tuple[str, ...], in_group("environment")] = (),
+    env: Annotated[tuple[str, ...], in_group("main")] = (),
     algorithm: Algorithms = (),
     step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (),
     first_seed: Annotated[int, in_group("algorithm")] = 0,
-    steps: Annotated[int | None, in_group("environment")] = None,
+    steps: Annotated[int | None, in_group("main")] = None,
     eval_episodes: EvalEpisodes = None,
     options: Options = DEFAULT,
 ) -> None:

@@ -38,7 +38,7 @@ SCALE = "; default: that of the scale"
 class StudyOptions:
     """Options of every study."""
 
-    seeds: Annotated[int | None, in_group("algorithm")] = None
+    seeds: Annotated[int | None, in_group("main")] = None
     """Number of seeds (agents per combination); default: that of the scale."""
     device: Device = "auto"
     compile: AutoCompile = None
@@ -62,7 +62,7 @@ def _setting(name: str, more: str = "") -> Parameter:
 class AtariOptions:
     """Options of Atari studies alone."""
 
-    env: Annotated[tuple[str, ...], in_group("environment")] = ()
+    env: Annotated[tuple[str, ...], in_group("main")] = ()
     """Environments: Atari games, like Pong or NameThisGame; default: those of the scale."""
     steps: Annotated[int | None, _setting("steps", SCALE)] = None
     eval_interval: Annotated[int | None, _setting("eval_interval", SCALE)] = None

@@ -99,8 +99,8 @@ def _reproduce(
 
 def tabular(
     *,
-    env: Annotated[tuple[str, ...], in_group("environment")] = (DEFAULT.env,),
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm")] = (DEFAULT.algorithm,),
+    env: Annotated[tuple[str, ...], in_group("main")] = (DEFAULT.env,),
+    algorithm: Annotated[tuple[str, ...], in_group("main")] = (DEFAULT.algorithm,),
     study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
     k: K = DEFAULT.k,
     out: Out = None,

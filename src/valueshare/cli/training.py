@@ -47,11 +47,11 @@ KNOWN_ALGORITHMS = f"Algorithms: {', '.join(ALGORITHM_INFO)}."
 @settings_in_signature(as_option, None)
 def train(
     *,
-    env: Annotated[tuple[str, ...], in_group("environment")],
+    env: Annotated[tuple[str, ...], in_group("main")],
     backend: Annotated[Literal["auto", Backend], in_group("environment")] = "auto",
-    algorithm: Annotated[tuple[str, ...], in_group("algorithm", help=KNOWN_ALGORITHMS)] = ("ib-dqn",),
+    algorithm: Annotated[tuple[str, ...], in_group("main", help=KNOWN_ALGORITHMS)] = ("ib-dqn",),
     k: K = (0.0,),
-    seeds: Annotated[int, in_group("algorithm")] = 8,
+    seeds: Annotated[int, in_group("main")] = 8,
     first_seed: Annotated[int, in_group("algorithm")] = 0,
     out: Out = None,
     plan: Annotated[bool, in_group("execution")] = False,
@@ -146,7 +146,7 @@ class ResumeArguments:
 
 
 Arguments = Annotated[ResumeArguments, Parameter(name="*")]
-TotalSteps = Annotated[int, in_group("environment")]
+TotalSteps = Annotated[int, in_group("main")]
 RESUMED = ResumeArguments()
 
 

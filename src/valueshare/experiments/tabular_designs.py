@@ -37,17 +37,17 @@ def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:
 class TabularStudy:
     """Every combination of k, step size and seed of one tabular learner on one finite MDP."""
 
-    env: Annotated[str, in_group("environment", parse=False)] = GRIDWORLD
+    env: Annotated[str, in_group("main", parse=False)] = GRIDWORLD
     """The name of the environment; `--env` of the command takes several, each of which is a study."""
-    algorithm: Annotated[str, in_group("algorithm", parse=False)] = "q-learning"
+    algorithm: Annotated[str, in_group("main", parse=False)] = "q-learning"
     """The learner; `--algorithm` of the command takes several too."""
-    k: Annotated[tuple[float, ...], in_group("algorithm", parse=False)] = (0.0, 0.4, 1.6, 6.4)
+    k: Annotated[tuple[float, ...], in_group("main", parse=False)] = (0.0, 0.4, 1.6, 6.4)
     """How strongly actions share value, as numbers; `--k` of the command also takes n, the number of actions."""
     step_size: Annotated[tuple[float, ...], in_group("optimiser")] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     """Step size (learning rate) in (0, 1]; each k is scored at its best one."""
-    seeds: Annotated[int, in_group("algorithm")] = 32
+    seeds: Annotated[int, in_group("main")] = 32
     """Number of seeds, from 0 on, which is the number of runs per k and step size."""
-    steps: Annotated[int, in_group("environment")] = 5_000
+    steps: Annotated[int, in_group("main")] = 5_000
     """Environment steps per agent, each of which is a run."""
     regimes: Annotated[tuple[int, ...], in_group("evaluation")] = ()
     """Steps at which the runs are compared; default: after 1/10, 1/5, 1/2 and all of the steps."""

@@ -160,7 +160,7 @@ def _refuse_parallel_layers(modules: dict[str, nn.Module], linears: dict[str, nn
     """Refuse to guess between output layers side by side, as of twin heads or of an auxiliary task.
 
     Such a layer takes as many inputs as the last one, is the last one of its own branch of the network, and no module
-    registered after it takes as many inputs as it has outputs.
+    registered after it takes as many inputs as it has outputs, of which a `GLU` right after it halves the number.
     """
     head, paths = linears[last], list(linears)
     if head.out_features == 1:  # refused by the caller, as a value stream
@@ -170,11 +170,13 @@ def _refuse_parallel_layers(modules: dict[str, nn.Module], linears: dict[str, nn
         if linear is head or linear.in_features != head.in_features or _are_in_sequence(modules, path, last):
             continue
         goes_on = any(later.startswith(f"{branch}.") for later in paths[number + 1 :])
-        if goes_on or any(linear.out_features == _inputs(later) for later in _registered_after(modules, path)):
+        following = _registered_after(modules, path)
+        outputs = linear.out_features // 2 if isinstance(following[0], nn.GLU) else linear.out_features
+        if goes_on or any(outputs == _inputs(later) for later in following):
             continue
         raise InvalidInput(
             f"{path!r} and {last!r} seem to stand side by side (each takes {head.in_features} inputs), and either may "
-            f"give the action-values: name the layer with `after`, as in `after = {path!r}`; if both do, put "
+            f"give the action-values: name the layer, `after = {path!r}` or `after = {last!r}`; if both do, put "
             "MeanExpansion(k) after each of them yourself"
         )
 

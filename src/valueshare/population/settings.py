@@ -24,6 +24,7 @@ ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Where the help lists a setting.
+_main = partial(setting, group="main")
 _environment = partial(setting, group="environment")
 _algorithm = partial(setting, group="algorithm")
 _exploration = partial(setting, group="exploration")
@@ -58,7 +59,7 @@ class TrainingSettings:
     them. The defaults are the generic preset, of environments without one of their own (`presets.py`).
     """
 
-    steps: int = _environment(100_000, "Environment steps per agent.", minimum=1)
+    steps: int = _main(100_000, "Environment steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
         10_000,
         "Environment steps between checkpoints; must divide --eval-interval (default: the same as --eval-interval).",

@@ -11,7 +11,7 @@ from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALIZED
-from valueshare.analysis.tidy import CI95
+from valueshare.analysis.tidy import CI95, MIN_SEEDS
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
@@ -25,7 +25,8 @@ HOW_TO_READ = (
     (
         "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. About 1 in 20 comparisons of "
         "equal algorithms would show a difference by chance. With few seeds intervals are too narrow, and it is more: "
-        "on one environment 1 in 3 with 2 seeds each, 1 in 5 with 3, 1 in 8 with 5, and 1 in 15 with 20."
+        f"on one environment 1 in 5 with {MIN_SEEDS} seeds each, 1 in 8 with 5, and 1 in 15 with 20. Fewer than "
+        f"{MIN_SEEDS} have no interval."
     ),
 )
 
@@ -193,18 +194,25 @@ def compare_pair(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison 
         envs, _ = game_differences(runs, *selections, **options)
     except InvalidInput:
         return f"{names} cannot be compared: no run of one has all evaluations that both have."
+    seeds = pl.min_horizontal("runs_x", "runs_y")
+    envs = envs.with_columns(pl.when(seeds >= MIN_SEEDS).then(pl.col(name)).alias(name) for name in CI95)
+    few = envs.filter(seeds >= MIN_SEEDS).is_empty()
     difference, values, what = None, None, "AUC"
     if data.scale is not None or envs.height == 1:
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *selections, statistic, **options).table.row(0, named=True)
-        difference = Interval.of(row, ("difference", *CI95))
+        difference = _unless_few(few, *(row[name] for name in ("difference", *CI95)))
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
-    improvement = Interval(*chance.select("value", *CI95).row(0))
+    improvement = _unless_few(few, *chance.select("value", *CI95).row(0))
     first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
     return Comparison(x, y, envs, difference, values, improvement, what, data.scale is not None, notes)
+
+
+def _unless_few(few: bool, value: float, low: float | None, high: float | None) -> Interval:
+    return Interval(value, None, None) if few else Interval(value, low, high)
 
 
 def sentence(comparison: Comparison) -> str:
@@ -223,11 +231,13 @@ def sentence_with_numbers(comparison: Comparison) -> str:
         text += f": {comparison.quantity} {x} against {y}, a difference of {comparison.difference_text}"
     if improvement.low is not None:  # of single runs it says nothing
         text += f"; probability of improvement {probability_text(improvement)}"
-    if envs.height > 1:
+    if envs.height == 1:
+        text += f", on {game(envs['env'][0])}"
+    elif envs["ci95_low"].is_null().all():
+        text += f", on {envs.height} environments"
+    else:
         up, down = clear_differences(comparison)
         text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
-    elif envs.height:
-        text += f", on {game(envs['env'][0])}"
     return f"{text}."
 
 

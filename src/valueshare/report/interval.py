@@ -34,7 +34,7 @@ def format_interval(interval: Interval, *, sign: bool = True, least_decimals: in
         number = format_number(value)
         if len(number.partition(".")[2]) < least_decimals:
             number = f"{value:z,.{least_decimals}f}"
-        return f"{plus}{number} (one seed: no interval)"
+        return f"{plus}{number} (too few seeds: no interval)"
     return f"{plus}{interval_text(value, low, high, least_decimals)}"
 
 

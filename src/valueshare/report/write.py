@@ -45,7 +45,6 @@ class ReportResult(NamedTuple):
 
     folder: Path
     figures: tuple[str, ...]
-    left_out: dict[str, str]  # figures that the results do not allow, and what they need
     notes: tuple[str, ...]  # on these results; how to read figures is in the page alone
     verdict: tuple[str, ...]  # in sentences
     scores: bool  # whether there are tables of final scores
@@ -89,7 +88,7 @@ def write_report(
         write_files(folder, report)
         notes = () if tabular else tuple(copies.replace_paths(note) for note in report.notes)
     figures = tuple(figure.name for figure in report.figures)
-    return ReportResult(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
+    return ReportResult(folder, figures, notes, report.verdict, bool(report.texts))
 
 
 def _report(data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:

@@ -2,15 +2,15 @@
 
 import re
 
-from synthetic import TWO, data_of
+from synthetic import THREE, data_of
 
 from valueshare.report.findings import compare_all
 from valueshare.report.page.tables import findings
 
 
 def test_intervals_have_an_axis_with_units() -> None:
-    """AUC 1 and 3 against 11 and 13: a difference of 10, its interval within [8, 12]."""
-    (found,) = compare_all(data_of(TWO)).comparisons
+    """AUC 1, 2 and 3 against 11, 12 and 13: a difference of 10, its interval within [8, 12]."""
+    (found,) = compare_all(data_of(THREE)).comparisons
     assert found.difference is not None
     (text,) = findings([found])
     low, high = found.difference.low, found.difference.high
