@@ -28,13 +28,15 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
 AGENTS, BATCH, QUANTILES = 3, 5, 7
-MANY = 40  # states: one that is left out is 0.16 of a gradient's norm
+MANY = 40  # states, of whose gradient one sign before a ReLU is a small part
 TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of mantissa
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SHAPES = {
-    "vectors": NetworkShape((6,), actions=5, hidden=(16, 18)),  # 18 is padded to 20 in products, and no stream's
+    "vectors": NetworkShape(
+        (6,), actions=5, hidden=(16, 18)
+    ),  # 18 is padded to 20 in products, so `stream` is not used
     "frames": NetworkShape((4, 84, 84), actions=18, hidden=(64,), initialization="pytorch"),
     "odd frames": NetworkShape((3, 43, 50), actions=3, hidden=(36,), initialization="pytorch"),
     "small bools": NetworkShape((7, 10, 9), actions=6, hidden=(32,), initialization="pytorch"),
@@ -205,7 +207,8 @@ def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(algorithm: 
         weights = torch.linspace(-1, 2, outputs[0].numel(), dtype=torch.float64).reshape(outputs[0].shape)
         found = torch.autograd.grad((outputs * weights.to(device)).sum(), list(leaves.values()))
     # Where TensorFloat-32 changes the sign of a number before a ReLU, its gradient is another one: with the products
-    # of a CPU, rounded as TensorFloat-32 is, gradients differed by up to 0.05 of their norm.
+    # of a CPU, rounded as TensorFloat-32 is, gradients differed by up to 0.05 of their norm. So this test sees how the
+    # operators are put together; what each computes is tested above.
     for agent, module in enumerate(modules):
         alone = [x[agent].double() if x.is_floating_point() else x[agent] for x in inputs]
         expected, gradients = outputs_and_gradients(module.double(), alone, weights)
@@ -274,6 +277,17 @@ def test_derivatives_of_the_operators(algorithm: str, name: str) -> None:
             assert_close(ours[agent], gradient, parameter, 1e-10)
 
 
+@pytest.mark.parametrize(
+    ("hidden", "outputs", "used"), [(64, 18, True), (64, 64, True), (64, 65, False), (18, 4, False)]
+)
+def test_streams_have_few_outputs_and_hidden_units_that_need_no_padding(
+    hidden: int, outputs: int, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    found = operators.streams_available(torch.empty(2, hidden, 8), torch.empty(2, outputs, hidden))
+    assert found == used
+
+
 @pytest.mark.parametrize("outputs", [4, 6])  # 6 is padded to 8
 def test_products_and_their_gradients(outputs: int) -> None:
     """Those of GPUs, on any device."""
@@ -315,27 +329,34 @@ class Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-WRONG = [
-    *("output_layer", "output_layer_gradient"),
-    *("convolve", "convolve_weight_gradient", "convolve_image_gradient"),
-    *("quantile_features", "quantile_features_gradient", None),
-]
+RESULTS = {
+    "convolve": 1,
+    "convolve_weight_gradient": 2,
+    "convolve_image_gradient": 1,
+    "quantile_features": 1,
+    "quantile_features_gradient": 3,
+    "output_layer": 1,
+    "output_layer_gradient": 4,
+}
+WRONG = [(name, number) for name, count in RESULTS.items() for number in range(count)]
 
 
 @pytest.mark.usefixtures("plain_kernels")
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_kernel_that_is_wrong_fails_the_check(wrong: str | None) -> None:
-    """Half of a result's rows are missing, as with a tile that is not computed."""
+@pytest.mark.parametrize("wrong", [None, *WRONG])
+def test_a_kernel_that_is_wrong_fails_the_check(wrong: tuple[str, int] | None) -> None:
+    """Half of a result's columns are missing, as with a tile that is not computed."""
     kernels = SimpleNamespace(**vars(plain_operators))
 
-    def incomplete(*args: Any) -> Any:
-        found = getattr(plain_operators, str(wrong))(*args)
-        first = found[0] if isinstance(found, tuple) else found
-        first.narrow(-2, 0, (first.shape[-2] + 1) // 2).zero_()
-        return found
-
     if wrong is not None:
-        setattr(kernels, wrong, incomplete)
+        name, number = wrong
+
+        def incomplete(*args: Any) -> Any:
+            found = getattr(plain_operators, name)(*args)
+            part = found[number] if isinstance(found, tuple) else found
+            part.narrow(-1, 0, (part.shape[-1] + 1) // 2).zero_()
+            return found
+
+        setattr(kernels, name, incomplete)
     torch.manual_seed(1)
     modules = [ALGORITHMS["ib-iqn"].build(SHAPES["odd frames"], 1.0) for _ in range(2)]
     network = stacked_network(modules[0])
@@ -345,7 +366,7 @@ def test_a_kernel_that_is_wrong_fails_the_check(wrong: str | None) -> None:
     if wrong is None:
         run()
     else:
-        with pytest.raises(KernelMismatch, match=f"^{wrong} differs from plain PyTorch by [0-9.]+ of its norm"):
+        with pytest.raises(KernelMismatch, match=f"^{name} differs from plain PyTorch by [0-9.]+ of its norm"):
             run()
 
 
@@ -368,15 +389,22 @@ def test_a_gpu_whose_kernels_fail_does_without_them(
 
 def test_kernels_are_checked_with_the_shapes_of_learning_and_acting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel has smaller tiles for one frame."""
-    shapes: list[list[tuple[int, ...]]] = []
+    checked: list[tuple[list[tuple[int, ...]], dict[str, bool]]] = []
     monkeypatch.setattr(operators, "available", lambda weight: True)
-    monkeypatch.setattr(engine, "check_kernels", lambda *a: shapes.append([tuple(x.shape) for x in a[3]]))
+
+    def check(*values: Any, **options: bool) -> None:
+        checked.append(([tuple(x.shape) for x in values[3]], options))
+
+    monkeypatch.setattr(engine, "check_kernels", check)
     spec = EnvironmentSpec("frames", "gymnasium", (3, 40, 40), np.dtype(np.uint8), 4, None, 0)
     settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16,), batch_size=4)
     quantiles = replace(settings, quantiles=6, acting_quantiles=5)
     population = make_population(agent_table("frames", "iqn", seeds=range(3)), quantiles, spec, torch.device("cpu"))
     leave_out_failing_kernels(population, initial_state(population))
-    assert shapes == [[(2, 4, 3, 40, 40), (2, 4, 6)], [(2, 1, 3, 40, 40), (2, 1, 5)]]
+    assert checked == [
+        ([(2, 4, 3, 40, 40), (2, 4, 6)], {}),
+        ([(2, 1, 3, 40, 40), (2, 1, 5)], {"differentiate": False}),
+    ]
 
 
 def test_memory_that_is_missing_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,12 +28,15 @@ def check_kernels(
     buffers: dict[str, Tensor],
     inputs: tuple[Tensor, ...],
     kernels: object = torch.ops.valueshare,
+    *,
+    differentiate: bool = True,
 ) -> None:
     """Run a network and its gradient; raise `KernelMismatch`, or the error of a kernel that cannot be run."""
     leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
-    with torch.enable_grad(), operators.replaced_by(_ComparedOperators(kernels)):
+    with torch.set_grad_enabled(differentiate), operators.replaced_by(_ComparedOperators(kernels)):
         outputs = network(leaves, buffers, *inputs)
-        torch.autograd.grad(outputs.square().sum(), list(leaves.values()), allow_unused=True)
+        if differentiate:
+            torch.autograd.grad(outputs.square().sum(), list(leaves.values()), allow_unused=True)
 
 
 class _ComparedOperators:

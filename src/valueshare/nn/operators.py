@@ -18,7 +18,7 @@ from torch.nn import functional
 
 _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
 TF32_CAPABILITY = 8  # Ampere and later GPUs
-MOST_OUTPUTS = 64  # of a stream: its kernels have a row's outputs in one tile
+MAX_STREAM_OUTPUTS = 64  # its kernels have all outputs of a row in one tile
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
 
 
@@ -30,8 +30,8 @@ def available(weight: Tensor) -> bool:
 
 
 def streams_available(hidden: Tensor, output: Tensor) -> bool:
-    """Whether `stream` takes these weights: there are few outputs, and no weights that products need `_padded`."""
-    return available(hidden) and hidden.shape[1] % ALIGNED == 0 and output.shape[1] <= MOST_OUTPUTS
+    """Whether `stream` takes these weights: few outputs, and hidden units a multiple of `ALIGNED`."""
+    return available(hidden) and hidden.shape[1] % ALIGNED == 0 and output.shape[1] <= MAX_STREAM_OUTPUTS
 
 
 def leave_out(weight: Tensor) -> None:
@@ -86,7 +86,7 @@ class _Convolution(Function):
         kernel, channels_first = weight.shape[-1], image.stride(-1) != 1
         ordered = weight if channels_first else weight.movedim(2, -1)
         matrix = ordered.flatten(2).contiguous()  # [P, N, K]
-        output: Tensor = _ops().convolve(image, matrix, bias, kernel, stride, channels_first, scale)
+        output: Tensor = _ops().convolve(image, matrix, bias.contiguous(), kernel, stride, channels_first, scale)
         ctx.save_for_backward(image, weight, output)
         ctx.stride, ctx.scale = stride, scale
         return output
@@ -145,7 +145,7 @@ class _Affine(Function):
 
 
 class _Stream(Function):
-    """The hidden numbers are kept as they are before the bias and the ReLU."""
+    """Hidden units are kept as they are before the bias and the ReLU."""
 
     @staticmethod
     def forward(

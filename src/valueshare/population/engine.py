@@ -124,8 +124,9 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
     buffers = {name: value[:CHECKED_AGENTS] for name, value in state.online.buffers.items()}
     counts = population.quantile_counts
     try:
-        for states, quantiles in ((population.settings.batch_size, counts.learn), (1, counts.act)):
-            check_kernels(network, weights, buffers, _random_inputs(population, states, quantiles))
+        learning = _random_inputs(population, population.settings.batch_size, counts.learn)
+        check_kernels(network, weights, buffers, learning)
+        check_kernels(network, weights, buffers, _random_inputs(population, 1, counts.act), differentiate=False)
     except torch.OutOfMemoryError:
         raise  # the population does not fit: the kernels are not at fault
     except Exception as error:
@@ -134,7 +135,7 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
 
 
 def _random_inputs(population: Population, states: int, quantiles: int) -> tuple[Tensor, ...]:
-    """Of the networks of `CHECKED_AGENTS` agents, with so many states and quantiles of each."""
+    """Random observations, and tau of a quantile network, for the agents whose kernels are checked."""
     device, leading = population.device, (min(CHECKED_AGENTS, population.size), states)
     generator = torch.Generator(device).manual_seed(0)
     numbers = torch.randint(0, 256, (*leading, *population.env.network_shape), generator=generator, device=device)

@@ -170,8 +170,8 @@ def test_agents_train_where_the_kernels_fail(
 ) -> None:
     kernels = pytest.importorskip("valueshare.nn.kernels.convolution")
     too_large = kernels.FORWARD._replace(rows=512, depth=64)  # for the memory of a multiprocessor
-    monkeypatch.setattr(kernels, "FORWARD", too_large)
-    monkeypatch.setattr(kernels, "FEW_ROWS", too_large)
+    for tiles in ("FORWARD", "FORWARD_OF_BYTES", "FORWARD_OF_FEW_ROWS"):
+        monkeypatch.setattr(kernels, tiles, too_large)
     monkeypatch.setattr(operators, "_LEFT_OUT", set())
     table = agent_table("ALE/Pong-v5", "ib-iqn", seeds=[0, 1], k=[18.0])
     settings = dataclasses.replace(
@@ -181,11 +181,11 @@ def test_agents_train_where_the_kernels_fail(
     assert "PyTorch's own products are used in place of this package's GPU kernels" in caplog.text
     plain = train_population(table, settings, device="cpu").state
     assert torch.equal(trained.replay.action.cpu(), plain.replay.action)
+    first = initial_state(make_population(table, settings, environment_spec("ALE/Pong-v5"), torch.device("cpu")))
     for name, value in plain.online.parameters.items():
-        found, target = trained.online.parameters[name].cpu(), trained.target[name].cpu()
-        assert found.isfinite().all(), name
-        assert not torch.equal(found, target), name
-        assert (found - value).norm() < 0.2 * value.norm(), name
+        found, initial = trained.online.parameters[name].cpu(), first.online.parameters[name]
+        # 1 where nothing is learned. With products rounded to TensorFloat-32 on a CPU, 0.02 to 0.5.
+        assert (found - value).norm() < 0.8 * (value - initial).norm(), name
 
 
 def test_memory_is_free_again_after_a_population() -> None:

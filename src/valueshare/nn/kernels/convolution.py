@@ -25,11 +25,13 @@ class _Tiles(NamedTuple):
 
 
 FORWARD = _Tiles(rows=128, depth=32, warps=4, stages=3)
-FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # forward, where larger ones leave most of the GPU idle
+# Two warps: with four, Triton 3.6 overwrites pixels that Hopper's asynchronous products may still have to read.
+FORWARD_OF_BYTES = _Tiles(rows=64, depth=32, warps=2, stages=3)
+FORWARD_OF_FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # larger ones leave most of the GPU idle
 WEIGHT_GRADIENT = _Tiles(rows=32, depth=64, warps=4, stages=3)
 WEIGHT_GRADIENT_OF_BYTES = _Tiles(rows=64, depth=128, warps=4, stages=2)
 IMAGE_GRADIENT = _Tiles(rows=64, depth=32, warps=4, stages=2)
-FEW = 1_024  # rows of one agent: those of a batch of 32 frames are more, those of one frame are fewer
+FEW_ROWS = 1_024  # of one agent: a batch of 32 frames has more, one frame has fewer
 PROGRAMS = 528  # of a weight's gradient: four for each multiprocessor of an H200
 
 
@@ -236,7 +238,7 @@ def forward(
     agents, outputs = bias.shape
     output = bias.new_empty((agents, image.shape[1], patches.down, patches.across, outputs))
     count = image.shape[1] * patches.down * patches.across
-    tiles = FORWARD if count > FEW else FEW_ROWS
+    tiles = _forward_tiles(count, image.dtype)
     _forward[(triton.cdiv(count, tiles.rows), agents)](
         image,
         weight,
@@ -254,6 +256,12 @@ def forward(
         num_stages=tiles.stages,
     )
     return output
+
+
+def _forward_tiles(count: int, dtype: torch.dtype) -> _Tiles:
+    if count <= FEW_ROWS:
+        return FORWARD_OF_FEW_ROWS
+    return FORWARD_OF_BYTES if dtype == torch.uint8 else FORWARD
 
 
 def weight_gradient(

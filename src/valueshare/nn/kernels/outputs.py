@@ -1,12 +1,11 @@
 """The output layer of a stream, with the bias and the ReLU of its hidden layer: relu(hidden + bias) · weightᵀ + bias.
 
-P agents, R rows, H hidden numbers, A outputs. There are few outputs, so that the time is that of reading `hidden`:
+P agents, R rows, H hidden units, A outputs. There are few outputs, so that the time is that of reading `hidden`:
 the ReLU is computed again for the gradients instead of being written.
 """
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,10 +23,10 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = _Tiles(rows=64, hidden=32, warps=4, stages=4)
-GRADIENT = _Tiles(
-    rows=64, hidden=64, warps=4, stages=2
-)  # with one stage, Triton 3.6 computed wrong gradients of weights
+# Two warps: with four, Triton 3.6 overwrites rows that Hopper's asynchronous products may still have to read.
+FORWARD = _Tiles(rows=64, hidden=64, warps=2, stages=3)
+# Two stages: with one, Triton 3.6 computed wrong gradients of 18 x 512 weights on an H200.
+GRADIENT = _Tiles(rows=64, hidden=64, warps=4, stages=2)
 PROGRAMS = 528  # of the gradient: four for each multiprocessor of an H200
 
 
@@ -83,7 +82,7 @@ def _gradient(
     TILE_R: tl.constexpr,
     TILE_H: tl.constexpr,
 ):
-    """Hidden numbers are the rows: what is computed of them is then the left factor of the weights' gradient."""
+    """Hidden units are the rows: what is computed of them is then the left factor of the weights' gradient."""
     agent = tl.program_id(2).to(tl.int64)
     r, a = tl.arange(0, TILE_R), tl.arange(0, A)
     h = tl.program_id(0) * TILE_H + tl.arange(0, TILE_H)
@@ -150,7 +149,7 @@ def gradient(
     """
     agents, rows, width = hidden.shape
     outputs, parts = weight.shape[1], gradient_parts(*hidden.shape)
-    of_hidden, of_hidden_t = torch.empty_like(hidden), hidden.new_empty((agents, width, rows))
+    of_hidden, of_hidden_t = hidden.new_empty(hidden.shape), hidden.new_empty((agents, width, rows))
     of_bias = hidden.new_empty((agents, parts, width))
     of_weight = hidden.new_empty((agents, parts, outputs, width))
     tile = min(GRADIENT.rows, padded(rows))
