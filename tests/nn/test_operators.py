@@ -133,7 +133,7 @@ def test_convolutions_on_a_gpu(layer: tuple[int, int, int, int, int, int, bool])
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize(("quantiles", "features"), [(64, 3136), (7, 70), (32, 128)])
+@pytest.mark.parametrize(("quantiles", "features"), [(64, 3136), (7, 70), (32, 128), (200, 70)])
 def test_quantile_features_on_a_gpu(quantiles: int, features: int) -> None:
     torch.manual_seed(4)
     cosines = torch.rand(AGENTS, BATCH, quantiles, 64) * 2 - 1
