@@ -169,7 +169,7 @@ def test_agents_train_where_the_kernels_fail(
     compiled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kernels = pytest.importorskip("valueshare.nn.kernels.convolution")
-    too_large = kernels.FORWARD._replace(rows=512, depth=64)  # for the memory of a multiprocessor
+    too_large = kernels.FORWARD._replace(rows=512, columns=64)  # for the memory of a multiprocessor
     for tiles in ("FORWARD", "FORWARD_OF_BYTES", "FORWARD_OF_FEW_ROWS"):
         monkeypatch.setattr(kernels, tiles, too_large)
     monkeypatch.setattr(operators, "_LEFT_OUT", set())

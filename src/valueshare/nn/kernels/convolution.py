@@ -4,68 +4,25 @@ P agents, B states, images of H x W x C, H' x W' patches of K = kernel² · C nu
 in the order (channel, row, column) for images whose channels come first in memory, else (row, column, channel).
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from valueshare.nn.kernels.sizes import padded
+from valueshare.nn.kernels.patches import Patches, patch_numbers, patch_starts
+from valueshare.nn.kernels.sizes import Tiles, padded
 from valueshare.nn.kernels.splitting import split
 
-
-class _Tiles(NamedTuple):
-    """Sizes of what one program computes at a time, measured on an H200."""
-
-    rows: int  # patches, or pixels
-    depth: int  # numbers of each that are multiplied at a time, or columns of a weight's gradient
-    warps: int
-    stages: int
-
-
-FORWARD = _Tiles(rows=128, depth=32, warps=4, stages=3)
+# Rows are patches, or pixels of an image's gradient; columns are numbers of each, or columns of a weight's gradient.
+FORWARD = Tiles(rows=128, columns=32, warps=4, stages=3)
 # Two warps: with four, Triton 3.6 overwrites pixels that Hopper's asynchronous products may still have to read.
-FORWARD_OF_BYTES = _Tiles(rows=64, depth=32, warps=2, stages=3)
-FORWARD_OF_FEW_ROWS = _Tiles(rows=16, depth=128, warps=4, stages=3)  # larger ones leave most of the GPU idle
-WEIGHT_GRADIENT = _Tiles(rows=32, depth=64, warps=4, stages=3)
-WEIGHT_GRADIENT_OF_BYTES = _Tiles(rows=64, depth=128, warps=4, stages=2)
-IMAGE_GRADIENT = _Tiles(rows=64, depth=32, warps=4, stages=2)
+FORWARD_OF_BYTES = Tiles(rows=64, columns=32, warps=2, stages=3)
+FORWARD_OF_FEW_ROWS = Tiles(rows=16, columns=128, warps=4, stages=3)  # larger ones leave most of the GPU idle
+WEIGHT_GRADIENT = Tiles(rows=32, columns=64, warps=4, stages=3)
+WEIGHT_GRADIENT_OF_BYTES = Tiles(rows=64, columns=128, warps=4, stages=2)
+IMAGE_GRADIENT = Tiles(rows=64, columns=32, warps=4, stages=2)
 FEW_ROWS = 1_024  # of one agent: a batch of 32 frames has more, one frame has fewer
 PROGRAMS = 528  # of a weight's gradient: four for each multiprocessor of an H200
-
-
-@triton.jit
-def _patch_numbers(
-    k,
-    CHANNELS: tl.constexpr,
-    KERNEL: tl.constexpr,
-    ROW: tl.constexpr,
-    COLUMN: tl.constexpr,
-    CHANNEL: tl.constexpr,
-    CHANNELS_FIRST: tl.constexpr,
-):
-    """Offsets of the numbers `k` of a patch from its first one."""
-    if CHANNELS_FIRST:
-        y, x, channel = k // KERNEL % KERNEL, k % KERNEL, k // (KERNEL * KERNEL)
-    else:
-        y, x, channel = k // (KERNEL * CHANNELS), k // CHANNELS % KERNEL, k % CHANNELS
-    return y * ROW + x * COLUMN + channel * CHANNEL
-
-
-@triton.jit
-def _patch_starts(
-    rows,
-    STRIDE: tl.constexpr,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
-    STATE: tl.constexpr,
-    ROW: tl.constexpr,
-    COLUMN: tl.constexpr,
-):
-    """Offsets of the patches `rows` of one agent."""
-    state, position = rows // (DOWN * ACROSS), rows % (DOWN * ACROSS)
-    return state * STATE + position // ACROSS * (STRIDE * ROW) + position % ACROSS * (STRIDE * COLUMN)
 
 
 @triton.jit
@@ -96,14 +53,14 @@ def _forward(
     rows = tl.program_id(0) * TILE + tl.arange(0, TILE)
     n = tl.arange(0, N)
     numbers: tl.constexpr = CHANNELS * KERNEL * KERNEL
-    starts = _patch_starts(rows, STRIDE, DOWN, ACROSS, STATE, ROW, COLUMN)
+    starts = patch_starts(rows, STRIDE, DOWN, ACROSS, STATE, ROW, COLUMN)
     patches = image + agent * agent_stride + starts[:, None]
     weights = weight + agent * OUTPUTS * numbers + n[:, None] * numbers
     sums = tl.zeros((TILE, N), tl.float32)
     for first in range(0, numbers, DEPTH):
         k = first + tl.arange(0, DEPTH)
         within = (k < numbers)[None, :]
-        offsets = _patch_numbers(k, CHANNELS, KERNEL, ROW, COLUMN, CHANNEL, CHANNELS_FIRST)
+        offsets = patch_numbers(k, CHANNELS, KERNEL, ROW, COLUMN, CHANNEL, CHANNELS_FIRST)
         x = tl.load(patches + offsets[None, :], mask=(rows < count)[:, None] & within, other=0).to(tl.float32)
         w = tl.load(weights + k[None, :], mask=(n < OUTPUTS)[:, None] & within, other=0)
         sums = tl.dot(x, tl.trans(w), sums)
@@ -143,7 +100,7 @@ def _weight_gradient(
     k = tl.program_id(0) * DEPTH + tl.arange(0, DEPTH)
     numbers: tl.constexpr = CHANNELS * KERNEL * KERNEL
     within = k < numbers
-    offsets = _patch_numbers(k, CHANNELS, KERNEL, ROW, COLUMN, CHANNEL, CHANNELS_FIRST)
+    offsets = patch_numbers(k, CHANNELS, KERNEL, ROW, COLUMN, CHANNEL, CHANNELS_FIRST)
     columns = image + agent * agent_stride + offsets[:, None]
     gradients = gradient + agent * count * OUTPUTS + n[None, :]
     sums = tl.zeros((DEPTH, N), tl.float32)
@@ -152,7 +109,7 @@ def _weight_gradient(
     for first in range(start, start + part, TILE):
         rows = first + tl.arange(0, TILE)
         inside = rows < count
-        starts = _patch_starts(rows, STRIDE, DOWN, ACROSS, STATE, ROW, COLUMN)
+        starts = patch_starts(rows, STRIDE, DOWN, ACROSS, STATE, ROW, COLUMN)
         x = tl.load(columns + starts[None, :], mask=inside[None, :] & within[:, None], other=0)  # [DEPTH, TILE]
         g = tl.load(gradients + rows[:, None] * OUTPUTS, mask=inside[:, None] & (n < OUTPUTS)[None, :], other=0)
         bias_sums += g
@@ -234,7 +191,7 @@ def forward(
 
     Images are of bytes or floats, in any layout. Shapes: [P, B, H, W, C], [P, N, K], [P, N] -> [P, B, H', W', N].
     """
-    patches = _Patches(image, kernel, stride)
+    patches = Patches(image, kernel, stride)
     agents, outputs = bias.shape
     output = bias.new_empty((agents, image.shape[1], patches.down, patches.across, outputs))
     count = image.shape[1] * patches.down * patches.across
@@ -251,14 +208,14 @@ def forward(
         OUTPUTS=outputs,
         N=padded(outputs),
         TILE=tiles.rows,
-        DEPTH=tiles.depth,
+        DEPTH=tiles.columns,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
     return output
 
 
-def _forward_tiles(count: int, dtype: torch.dtype) -> _Tiles:
+def _forward_tiles(count: int, dtype: torch.dtype) -> Tiles:
     if count <= FEW_ROWS:
         return FORWARD_OF_FEW_ROWS
     return FORWARD_OF_BYTES if dtype == torch.uint8 else FORWARD
@@ -271,13 +228,13 @@ def weight_gradient(
 
     Shapes: [P, B, H', W', N], [P, B, H, W, C] -> [P, parts, N, K], [P, parts, N].
     """
-    patches = _Patches(image, kernel, stride)
+    patches = Patches(image, kernel, stride)
     agents, states, _, _, outputs = gradient.shape
     count, numbers = states * patches.down * patches.across, patches.numbers
     tiles, parts = _weight_tiles(image.dtype), gradient_parts(agents, count, numbers, image.dtype)
     of_weight = gradient.new_empty((agents, parts, outputs, numbers))
     of_bias = gradient.new_empty((agents, parts, outputs))
-    _weight_gradient[(triton.cdiv(numbers, tiles.depth), parts, agents)](
+    _weight_gradient[(triton.cdiv(numbers, tiles.columns), parts, agents)](
         gradient,
         image,
         of_weight,
@@ -289,7 +246,7 @@ def weight_gradient(
         OUTPUTS=outputs,
         N=padded(outputs),
         TILE=tiles.rows,
-        DEPTH=tiles.depth,
+        DEPTH=tiles.columns,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
@@ -299,11 +256,11 @@ def weight_gradient(
 def gradient_parts(agents: int, count: int, numbers: int, dtype: torch.dtype) -> int:
     """The parts of a weight's gradient, for images of that type: enough programs for the GPU, enough rows in each."""
     tiles = _weight_tiles(dtype)
-    programs = agents * triton.cdiv(numbers, tiles.depth)
+    programs = agents * triton.cdiv(numbers, tiles.columns)
     return max(1, min(int(PROGRAMS // programs), count // (4 * tiles.rows)))
 
 
-def _weight_tiles(dtype: torch.dtype) -> _Tiles:
+def _weight_tiles(dtype: torch.dtype) -> Tiles:
     return WEIGHT_GRADIENT_OF_BYTES if dtype == torch.uint8 else WEIGHT_GRADIENT
 
 
@@ -332,32 +289,8 @@ def image_gradient(gradient: Tensor, weight: Tensor, height: int, width: int, ke
         ACROSS=across,
         C=padded(channels),
         TILE=tiles.rows,
-        DEPTH=min(tiles.depth, padded(outputs)),
+        DEPTH=min(tiles.columns, padded(outputs)),
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
     return output
-
-
-class _Patches:
-    """Where the patches of images lie."""
-
-    def __init__(self, image: Tensor, kernel: int, stride: int) -> None:
-        self._image, self._kernel, self._stride = image, kernel, stride
-        self.down, self.across = ((size - kernel) // stride + 1 for size in image.shape[2:4])
-        self.numbers = kernel**2 * image.shape[4]
-
-    def constants(self, channels_first: bool) -> dict[str, int]:
-        _, state, row, column, channel = self._image.stride()
-        return {
-            "CHANNELS": self._image.shape[4],
-            "KERNEL": self._kernel,
-            "STRIDE": self._stride,
-            "DOWN": self.down,
-            "ACROSS": self.across,
-            "STATE": state,
-            "ROW": row,
-            "COLUMN": column,
-            "CHANNEL": channel,
-            "CHANNELS_FIRST": channels_first,
-        }

@@ -4,29 +4,18 @@ P agents, R rows, H hidden units, A outputs. There are few outputs, so that the 
 the ReLU is computed again for the gradients instead of being written.
 """
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from valueshare.nn.kernels.sizes import padded
+from valueshare.nn.kernels.sizes import Tiles, padded
 from valueshare.nn.kernels.splitting import split
 
-
-class _Tiles(NamedTuple):
-    """Sizes of what one program computes at a time, measured on an H200."""
-
-    rows: int
-    hidden: int
-    warps: int
-    stages: int
-
-
+# Columns are hidden units.
 # Two warps: with four, Triton 3.6 overwrites rows that Hopper's asynchronous products may still have to read.
-FORWARD = _Tiles(rows=64, hidden=64, warps=2, stages=3)
+FORWARD = Tiles(rows=64, columns=64, warps=2, stages=3)
 # Two stages: with one, Triton 3.6 computed wrong gradients of 18 x 512 weights on an H200.
-GRADIENT = _Tiles(rows=64, hidden=64, warps=4, stages=2)
+GRADIENT = Tiles(rows=64, columns=64, warps=4, stages=2)
 PROGRAMS = 528  # of the gradient: four for each multiprocessor of an H200
 
 
@@ -133,7 +122,7 @@ def forward(hidden: Tensor, hidden_bias: Tensor, weight: Tensor, bias: Tensor) -
         OUTPUTS=outputs,
         A=padded(outputs),
         TILE_R=tile,
-        TILE_H=FORWARD.hidden,
+        TILE_H=FORWARD.columns,
         num_warps=FORWARD.warps,
         num_stages=FORWARD.stages,
     )
@@ -153,7 +142,7 @@ def gradient(
     of_bias = hidden.new_empty((agents, parts, width))
     of_weight = hidden.new_empty((agents, parts, outputs, width))
     tile = min(GRADIENT.rows, padded(rows))
-    _gradient[(triton.cdiv(width, GRADIENT.hidden), parts, agents)](
+    _gradient[(triton.cdiv(width, GRADIENT.columns), parts, agents)](
         gradient,
         hidden,
         hidden_bias,
@@ -168,7 +157,7 @@ def gradient(
         OUTPUTS=outputs,
         A=padded(outputs),
         TILE_R=tile,
-        TILE_H=GRADIENT.hidden,
+        TILE_H=GRADIENT.columns,
         num_warps=GRADIENT.warps,
         num_stages=GRADIENT.stages,
     )
@@ -177,5 +166,5 @@ def gradient(
 
 def gradient_parts(agents: int, rows: int, width: int) -> int:
     """The parts of the gradients: enough programs for the GPU."""
-    programs = agents * triton.cdiv(width, GRADIENT.hidden)
+    programs = agents * triton.cdiv(width, GRADIENT.columns)
     return max(1, min(int(triton.cdiv(rows, GRADIENT.rows)), int(PROGRAMS // programs)))

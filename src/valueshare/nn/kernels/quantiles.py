@@ -4,27 +4,17 @@ P agents, B states, T quantiles of each, F features, I cosines (a power of two).
 the network together: it is written once and, for the gradients, its own gradient is read once.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from valueshare.nn.kernels.sizes import Tiles
 from valueshare.nn.kernels.splitting import split
 
-
-class _Tiles(NamedTuple):
-    """Sizes of what one program computes at a time, measured on an H200."""
-
-    quantiles: int
-    features: int
-    warps: int
-    stages: int
-
-
-FORWARD = _Tiles(quantiles=32, features=128, warps=4, stages=3)
-GRADIENT = _Tiles(quantiles=64, features=64, warps=4, stages=3)
+# Rows are quantiles, columns are features.
+FORWARD = Tiles(rows=32, columns=128, warps=4, stages=3)
+GRADIENT = Tiles(rows=64, columns=64, warps=4, stages=3)
 STATES = 8  # of one program, forward
 PROGRAMS = 1_056  # of the gradient: eight for each multiprocessor of an H200
 
@@ -136,7 +126,7 @@ def forward(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> 
     width = features.shape[-1]
     output = features.new_empty((agents, states, quantiles, width))
     tiles = FORWARD
-    _forward[(triton.cdiv(width, tiles.features), triton.cdiv(states, STATES), agents)](
+    _forward[(triton.cdiv(width, tiles.columns), triton.cdiv(states, STATES), agents)](
         cosines,
         weight,
         bias,
@@ -147,8 +137,8 @@ def forward(cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor) -> 
         F=width,
         COSINES=count,
         STATES=STATES,
-        TILE_T=tiles.quantiles,
-        TILE_F=tiles.features,
+        TILE_T=tiles.rows,
+        TILE_F=tiles.columns,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
@@ -168,7 +158,7 @@ def gradient(
     weight_gradient = features.new_empty((agents, parts, width, count))
     bias_gradient = features.new_empty((agents, parts, width))
     features_gradient = torch.empty_like(features)
-    _gradient[(triton.cdiv(width, tiles.features), parts, agents)](
+    _gradient[(triton.cdiv(width, tiles.columns), parts, agents)](
         gradient,
         cosines,
         weight,
@@ -182,8 +172,8 @@ def gradient(
         triton.cdiv(states, parts),
         F=width,
         COSINES=count,
-        TILE_T=tiles.quantiles,
-        TILE_F=tiles.features,
+        TILE_T=tiles.rows,
+        TILE_F=tiles.columns,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
@@ -192,4 +182,4 @@ def gradient(
 
 def gradient_parts(agents: int, states: int, width: int) -> int:
     """The parts of the gradients: enough programs for the GPU."""
-    return max(1, min(states, int(PROGRAMS // (agents * triton.cdiv(width, GRADIENT.features)))))
+    return max(1, min(states, int(PROGRAMS // (agents * triton.cdiv(width, GRADIENT.columns)))))

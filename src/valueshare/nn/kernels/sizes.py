@@ -1,6 +1,17 @@
 """Sizes of what one program of a kernel computes at a time."""
 
+from typing import NamedTuple
+
 import triton
+
+
+class Tiles(NamedTuple):
+    """Of a kernel's two axes, with the warps and the stages of loading that were fastest with them on an H200."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
 
 
 def padded(size: int) -> int:
