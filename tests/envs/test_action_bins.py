@@ -40,7 +40,7 @@ def test_names() -> None:
     assert split_bins(f"X-bins{'x'.join(['2'] * 12)}").actions == 4_096
     assert split_bins("own_module:Thing-v0-bins4").env_id == "own_module:Thing-v0"
     spec = environment_spec(f"{LANDER}-bins7x7")
-    assert (spec.name, spec.backend, spec.actions, spec.episode_limit) == (f"{LANDER}-bins7x7", "envpool", 49, 1_000)
+    assert (spec.name, spec.backend, spec.actions, spec.episode_limit) == (f"{LANDER}-bins7x7", "numba", 49, 1_000)
     assert environment_spec("Pendulum-v1-bins11", "gymnasium").actions == 11
     assert preset_for(f"{LANDER}-bins3x3") == lunarlander()
     assert preset_for("Pendulum-v1-bins11") == generic()
@@ -135,7 +135,7 @@ def test_train_resume_report_and_play(tmp_path: Path, capsys: pytest.CaptureFixt
     main(["train", "--env", env, "--k", "0", "9", "--seeds", "1", *options.split(), "--out", folder])
     plan = open_plan(tmp_path / "run")
     assert plan.agents["env"].unique().to_list() == [env]
-    assert plan.backends == {env: "envpool"}
+    assert plan.backends == {env: "numba"}
     main(["resume", folder])
     main(["report", folder, "--figures", "learning-curves", "--resamples", "100"])
     assert env in (tmp_path / "run" / "report" / "report.html").read_text()

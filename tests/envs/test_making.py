@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -28,11 +29,16 @@ def test_every_backend_has_an_entry() -> None:
     assert set(BACKENDS) == set(get_args(Backend))
 
 
-def test_envpool_where_it_has_the_id() -> None:
+def test_lunar_lander_is_compiled() -> None:
     lander = environment_spec("LunarLander-v3")
-    assert (lander.backend, lander.actions, lander.episode_limit) == ("envpool", 4, 1000)
-    assert lander.observation_shape == (8,)
-    assert lander.observation_dtype == np.float32
+    assert (lander.backend, lander.actions, lander.episode_limit) == ("numba", 4, 1000)
+    assert replace(lander, backend="envpool") == environment_spec("LunarLander-v3", "envpool")
+    binned = environment_spec("LunarLanderContinuous-v3-bins5x7")
+    assert (binned.backend, binned.actions) == ("numba", 35)
+    assert replace(binned, backend="envpool") == environment_spec("LunarLanderContinuous-v3-bins5x7", "envpool")
+
+
+def test_envpool_where_it_has_the_id() -> None:
     assert environment_spec("CartPole-v1").backend == "envpool"
     assert environment_spec("CartPole-v1", "gymnasium").backend == "gymnasium"
     assert environment_spec("Catch-v0").episode_limit is None

@@ -13,8 +13,8 @@ import torch
 
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import StepResult
+from valueshare.envs.compiled import CompiledEnvironments
 from valueshare.envs.minatar import minatar_names, rows
-from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
@@ -37,7 +37,7 @@ def test_an_environment_alone_is_the_same_as_among_others(threads: int) -> None:
     together = make_environments(names, 200, threads=threads)
     chosen = [0, 66, 67, 133, 134, 197, 198, 199]  # of every game, and at the borders of the shares
     alone = make_environments([names[row] for row in reversed(chosen)], len(chosen), threads=1)
-    assert isinstance(together, MinAtarEnvironments)
+    assert isinstance(together, CompiledEnvironments)
     assert len(together._shares) == threads
     seeds = np.arange(200, dtype=np.uint64) * np.uint64(2**61 + 1)
     first = together.reset(seeds)
@@ -92,7 +92,7 @@ def test_results_are_not_overwritten() -> None:
 
 def test_one_action_in_ten_is_the_action_before() -> None:
     environments, rng = make_environments("Breakout-MinAtar", 500), np.random.default_rng(3)
-    assert isinstance(environments, MinAtarEnvironments)
+    assert isinstance(environments, CompiledEnvironments)
     environments.reset(range(500))
     before, repeated = np.zeros(500, np.int64), 0
     for _ in range(60):

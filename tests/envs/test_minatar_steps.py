@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Environments
+from valueshare.envs.compiled import CompiledEnvironments
 from valueshare.envs.minatar import DOWN, NOTHING, UP
 from valueshare.envs.minatar import environments as compiled
-from valueshare.envs.minatar.environments import MinAtarEnvironments
+from valueshare.envs.minatar.environments import make_minatar
 from valueshare.schema import Backend
 
 STEPS = 300
@@ -108,10 +109,10 @@ class LookAhead:
     rollouts, depth = 10, 12
 
     def __init__(self, name: str) -> None:
-        self.games = MinAtarEnvironments([name] * 6 * self.rollouts)
+        self.games = make_minatar([name] * 6 * self.rollouts)
         self.games.reset(range(self.games.count))
 
-    def __call__(self, environments: MinAtarEnvironments, rng: np.random.Generator) -> NDArray[np.int64]:
+    def __call__(self, environments: CompiledEnvironments, rng: np.random.Generator) -> NDArray[np.int64]:
         (group,), chosen = environments._shares[0], []
         for state in group.states:
             clones = self.games._shares[0][0].states
@@ -133,7 +134,7 @@ def make_without_repeats(backend: Backend, name: str, monkeypatch: pytest.Monkey
     """Two environments that never repeat the action before."""
     if backend == "numba":
         monkeypatch.setattr(compiled, "STICKY", 0.0)
-        return MinAtarEnvironments([name] * 2)
+        return make_minatar([name] * 2)
     pytest.importorskip("gymnax")
     gymnax = import_module("valueshare.envs.gymnax")
     monkeypatch.setattr(gymnax, "STICKY", 0.0)
@@ -221,11 +222,11 @@ def test_skilled_play_is_that_of_minatar(name: str, monkeypatch: pytest.MonkeyPa
 
 def make_with_state(
     name: str, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], minatar_state: dict[str, Any]
-) -> tuple[MinAtarEnvironments, Any]:
+) -> tuple[CompiledEnvironments, Any]:
     """Two equal environments and MinAtar's game, with these fields set directly."""
     pytest.importorskip("minatar")
     environments = make_without_repeats("numba", name, monkeypatch)
-    assert isinstance(environments, MinAtarEnvironments)
+    assert isinstance(environments, CompiledEnvironments)
     environments.reset([1, 1])
     for field, value in state.items():
         environments._shares[0][0].states[field] = value

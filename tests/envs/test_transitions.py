@@ -22,6 +22,7 @@ envpool = _envpool()  # imported directly, it would leave the tests after this o
 
 CASES: list[tuple[Backend, str]] = [
     ("envpool", "LunarLander-v3"),
+    ("numba", "LunarLander-v3"),  # compared with EnvPool
     ("envpool", "CartPole-v1"),
     ("envpool", "Acrobot-v1"),
     ("gymnasium", "CartPole-v1"),
@@ -79,7 +80,7 @@ def plain_envpool(env_id: str, seed: int, limit: int) -> Reference:
     return first, step
 
 
-PLAIN = {"envpool": plain_envpool, "gymnasium": plain_gymnasium}
+PLAIN = {"envpool": plain_envpool, "numba": plain_envpool, "gymnasium": plain_gymnasium}
 
 
 def assert_row(result: StepResult, row: int, expected: Row) -> None:
@@ -112,6 +113,8 @@ FAST = {
     ("envpool", "CartPole-v1", 1),
     ("envpool", "Acrobot-v1", 20),
     ("envpool", "LunarLander-v3", 400),
+    ("numba", "LunarLander-v3", 20),
+    ("numba", "LunarLander-v3", 400),
     ("gymnasium", "MountainCar-v0", 1),
     ("gymnasium", "MountainCar-v0", 20),
     ("gymnasium", "CartPole-v1", 400),

@@ -13,6 +13,7 @@ from valueshare.video.rendering import make_rendered_env, minatar_colours
 @pytest.mark.parametrize(
     ("name", "backend", "limit"),
     [("CartPole-v1", "envpool", 90), ("LunarLander-v3", "envpool", 90),
+     ("LunarLander-v3", "numba", 90), ("LunarLanderContinuous-v3-bins5x5", "numba", 90),
      ("LunarLanderContinuous-v3-bins5x5", "envpool", 90), ("Pendulum-v1-bins3", "gymnasium", 30),
      ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250), ("Breakout-MinAtar", "numba", 90),
      pytest.param("Breakout-MinAtar", "jax", 90, marks=pytest.mark.slow)],

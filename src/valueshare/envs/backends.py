@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from gymnasium.spaces import Discrete
+
 from valueshare.envs import atari_games, envpool, gymnasium, gymnax
+from valueshare.envs.action_bins import action_count
 from valueshare.envs.atari import AtariEnvironments, atari_spec
 from valueshare.envs.atari_games import is_atari
 from valueshare.envs.base import Environments, EnvironmentSpec
 from valueshare.envs.envpool import EnvPoolEnvironments, envpool_spec
 from valueshare.envs.gymnasium import GymnasiumEnvironments, gymnasium_spec
 from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_name
-from valueshare.envs.minatar import is_minatar, minatar_names, minatar_spec
+from valueshare.envs.lunar_lander import LUNAR_LANDERS, is_lunar_lander, lunar_lander_spec
+from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar, minatar_names, minatar_spec
 from valueshare.envs.protocols import AtariProtocol, atari_protocol
 from valueshare.schema import Backend
 
@@ -76,12 +80,13 @@ BACKENDS: dict[Backend, BackendInfo] = {
     ),
     "numba": BackendInfo(
         kind="MinAtar game",
-        make=lambda names, options: _make_minatar(names, options),
-        spec=lambda names, _: minatar_spec(names),
-        known_names=lambda _: minatar_names(),
-        may_have=is_minatar,
-        can_mix=lambda _: True,
+        make=lambda names, options: _make_compiled(names, options),
+        spec=lambda names, _: _compiled_spec(names),
+        known_names=lambda _: [*minatar_names(), *LUNAR_LANDERS],
+        may_have=lambda name: is_minatar(name) or is_lunar_lander(name),
+        can_mix=is_minatar,
         environment_bytes=lambda _: 10_000,
+        has_bins=True,
         is_threaded=True,
     ),
     "jax": BackendInfo(
@@ -122,7 +127,24 @@ BACKENDS: dict[Backend, BackendInfo] = {
 }
 
 
-def _make_minatar(names: list[str], options: MakeOptions) -> Environments:
-    from valueshare.envs.minatar.environments import MinAtarEnvironments  # imports Numba
+def _compiled_spec(names: list[str]) -> EnvironmentSpec:
+    if is_lunar_lander(names[0]):
+        return lunar_lander_spec(names[0])
+    _check_without_bins(names[0])
+    return minatar_spec(names)
 
-    return MinAtarEnvironments(names, threads=options.threads, episode_limit=options.episode_limit)
+
+def _check_without_bins(game: str) -> None:
+    action_count(game, Discrete(MINATAR_ACTIONS))
+
+
+def _make_compiled(names: list[str], options: MakeOptions) -> Environments:
+    limits = {"threads": options.threads, "episode_limit": options.episode_limit}
+    if is_lunar_lander(names[0]):  # these import Numba
+        from valueshare.envs.lunar_lander.environments import make_lunar_landers
+
+        return make_lunar_landers(names[0], len(names), **limits)
+    _check_without_bins(names[0])
+    from valueshare.envs.minatar.environments import make_minatar
+
+    return make_minatar(names, **limits)

@@ -86,7 +86,7 @@ _LUNARLANDER_PAPER = StudyDesign(LUNARLANDER, (Sweep("ib-dqn", _PAPER_K),), 120)
 
 def _lunarlander(designs: Mapping[str, StudyDesign], *notes: str) -> StudyKind:
     notes = (*notes, _TRUNCATION, _OVERLAP, _REPLACEMENT)
-    return StudyKind(designs, lambda _: lunarlander_paper(), "envpool", notes, _LUNARLANDER_PAPER)
+    return StudyKind(designs, lambda _: lunarlander_paper(), "numba", notes, _LUNARLANDER_PAPER)
 
 
 def _of_actions(bins: tuple[int, ...], step_size: tuple[float, ...], seeds: int, **changes: Any) -> StudyDesign:

@@ -7,7 +7,8 @@ limits an episode's length. Images come from the environment's own library:
   grayscale. ALE's vector environment has one kind of image, so a second one with the same seed and
   actions runs beside it.
 - MinAtar: the 10 x 10 cells in the colours of MinAtar's own display. Gymnax's other environments have no images here.
-- EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
+- EnvPool renders CartPole, MountainCar, Acrobot and others by itself, and LunarLander for the compiled one too, whose
+  episodes are the same.
 - Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
 
 Where nothing can be rendered, the images are None.
@@ -26,6 +27,7 @@ from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_indices, emulator_options, emulator_seeds
 from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
+from valueshare.envs.lunar_lander import is_lunar_lander
 from valueshare.envs.minatar import is_minatar, minatar_channels
 from valueshare.envs.one_hot import encode
 from valueshare.errors import first_line
@@ -73,7 +75,9 @@ def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> Ren
     """An environment that is rendered; `protocol` is for Atari alone."""
     if spec.backend == "ale":
         return RenderedAtari(spec, protocol)
-    if spec.backend == "envpool":
+    if spec.backend == "envpool" or (
+        spec.backend == "numba" and is_lunar_lander(spec.name)
+    ):  # a compiled LunarLander has the episodes of EnvPool
         return RenderedEnvPool(spec)
     if spec.backend in ("numba", "jax"):
         return RenderedGrid(spec)

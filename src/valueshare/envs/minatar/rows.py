@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
+from valueshare.envs.compiled import StepOutput
 from valueshare.splitmix import S32, Bits, bits, randint, source_type, uniform
 
 IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
@@ -34,16 +35,6 @@ class StepInput(NamedTuple):
     active: NDArray[np.bool_]  # [E]
     limit: int  # steps after which an episode is truncated
     sticky: float  # probability that the action before is repeated
-
-
-class StepOutput(NamedTuple):
-    """The arrays that a step of E environments fills."""
-
-    observation: NDArray[np.bool_]  # [E, 10, 10, 10] to act on next
-    reward: NDArray[np.float32]  # [E]
-    terminated: NDArray[np.bool_]  # [E]
-    truncated: NDArray[np.bool_]  # [E]
-    last: NDArray[np.bool_]  # [E, 10, 10, 10] final observations; only the rows of episodes that ended are valid
 
 
 def record(**fields: Any) -> np.dtype[Any]:
