@@ -36,9 +36,9 @@ def random(observation: NDArray[np.float32], rng: np.random.Generator) -> NDArra
     return rng.integers(0, 4, len(observation))
 
 
-def both(env_id: str, count: int, **options: int) -> tuple[Environments, Environments]:
-    compiled = make_environments(env_id, count, backend="numba", threads=1, **options)
-    return compiled, make_environments(env_id, count, backend="envpool", threads=1, **options)
+def both(env_id: str, count: int, limit: int | None = None) -> tuple[Environments, Environments]:
+    compiled = make_environments(env_id, count, backend="numba", threads=1, episode_limit=limit)
+    return compiled, make_environments(env_id, count, backend="envpool", threads=1, episode_limit=limit)
 
 
 @to_the_bit
@@ -46,7 +46,7 @@ def both(env_id: str, count: int, **options: int) -> tuple[Environments, Environ
 def test_episodes_are_those_of_envpool(policy: Policy) -> None:
     """Crashes, landings that end at rest, flights out of sight, and truncation; some environments hold still."""
     count = 2 * bodies.BODIES * 8 + 1
-    compiled, pool = both("LunarLander-v3", count, episode_limit=400)
+    compiled, pool = both("LunarLander-v3", count, limit=400)
     seeds = [17 * e - 2**62 for e in range(count)]
     observation = compiled.reset(seeds)
     np.testing.assert_array_equal(observation, pool.reset(seeds))

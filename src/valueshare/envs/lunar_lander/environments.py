@@ -8,7 +8,7 @@ from valueshare.envs.compiled import CompiledEnvironments, StepOutput, share_row
 from valueshare.envs.lunar_lander import engine_table, lunar_lander_spec
 from valueshare.envs.lunar_lander.contacts import CONTACT, MOST_CONTACTS
 from valueshare.envs.lunar_lander.rules import NOT_STARTED, STATE, StepInput, step_lunar_landers
-from valueshare.envs.lunar_lander.world import make_scratch
+from valueshare.envs.lunar_lander.state import make_scratch
 
 ENVIRONMENTS_PER_THREAD = 32  # at least: to hand work to a thread costs as much as 10 to 20 steps
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from valueshare.envs.lunar_lander.bodies import LOCAL_CENTER, NORMALS, RADIUS, VERTEX_COUNT
+from valueshare.envs.lunar_lander.distance import Edge, vertex
 from valueshare.envs.lunar_lander.geometry import (
     F32,
     ZERO,
@@ -25,7 +26,6 @@ from valueshare.envs.lunar_lander.geometry import (
     to_world,
     turned_right,
 )
-from valueshare.envs.lunar_lander.impact import Edge, vertex
 
 SKIN = RADIUS + RADIUS
 LARGEST = np.finfo(np.float32).max

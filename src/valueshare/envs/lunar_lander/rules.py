@@ -27,6 +27,7 @@ from valueshare.envs.lunar_lander.bodies import (
     RIGHT_LEG,
     WIDTH,
 )
+from valueshare.envs.lunar_lander.contact_list import MARGIN, box_of, find_contacts
 from valueshare.envs.lunar_lander.contacts import MOST_CONTACTS
 from valueshare.envs.lunar_lander.geometry import (
     F32,
@@ -43,19 +44,11 @@ from valueshare.envs.lunar_lander.geometry import (
     to_world,
 )
 from valueshare.envs.lunar_lander.joints import LEG_ANGLE, LEG_SIGN, Impulses, Motion
+from valueshare.envs.lunar_lander.state import WORLD_FIELDS, body_frame, keep_impulses
 from valueshare.envs.lunar_lander.twister import TWISTER_FIELDS, uniform
 from valueshare.envs.lunar_lander.twister import seed as seed_twister
 from valueshare.envs.lunar_lander.velocities import LANES, set_motion, solve_lanes
-from valueshare.envs.lunar_lander.world import (
-    MARGIN,
-    WORLD_FIELDS,
-    begin_step,
-    body_frame,
-    box_of,
-    end_flight,
-    find_contacts,
-    keep_impulses,
-)
+from valueshare.envs.lunar_lander.world import begin_step, end_flight
 
 STEPS_PER_SECOND = 50.0
 MAIN_POWER, SIDE_POWER = 13.0, 0.6

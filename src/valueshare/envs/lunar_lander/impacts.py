@@ -1,0 +1,116 @@
+"""Impacts within a step: bodies stop where they would pass through an edge, the earliest first."""
+
+from typing import Any
+
+import numpy as np
+
+from valueshare.envs.lunar_lander.bodies import BODIES, EDGES, TIME_STEP
+from valueshare.envs.lunar_lander.contact_list import move_box, update
+from valueshare.envs.lunar_lander.contacts import IMPACT_CORRECTION, IMPACT_TOLERANCE, place_constraint, separate
+from valueshare.envs.lunar_lander.geometry import EPSILON, F32, ONE, ZERO, Float, Int, Vector, rule, smaller
+from valueshare.envs.lunar_lander.state import Scratch, edge_of, move
+from valueshare.envs.lunar_lander.time_of_impact import Sweep, time_of_impact
+from valueshare.envs.lunar_lander.velocities import solve_impact
+
+IMPACT_ITERATIONS = 20
+MOST_IMPACTS = 8  # of one contact within a step
+GROUND = BODIES  # among the bodies' shares of a step
+
+
+@rule
+def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
+    """Stop bodies where they would pass through an edge within the step, the earliest first."""
+    center, angle, share = state.start_center, state.start_angle, scratch.share
+    for body in range(BODIES + 1):
+        share[body] = ZERO
+    for i in range(state.contact_count):
+        contact = contacts[state.order[i]]
+        contact.has_impact, contact.impacts = False, 0
+    while True:
+        first, earliest = np.int64(-1), ONE
+        for i in range(state.contact_count):
+            slot = state.order[i]
+            contact, body = contacts[slot], slot // EDGES
+            if not contact.enabled or contact.impacts > MOST_IMPACTS:
+                continue
+            if not contact.has_impact:
+                if share[GROUND] < share[body]:
+                    share[GROUND] = share[body]
+                elif share[body] < share[GROUND]:
+                    advance_start(state, body, share, share[GROUND])
+                passed = share[body]
+                sweep = Sweep(
+                    body,
+                    Vector(center[body, 0], center[body, 1]),
+                    angle[body],
+                    Vector(state.center[body, 0], state.center[body, 1]),
+                    state.angle[body],
+                )
+                part = time_of_impact(edge_of(state, slot % EDGES), sweep)
+                contact.impact = smaller(passed + (ONE - passed) * part, ONE) if part < ONE else ONE
+                contact.has_impact = True
+            if contact.impact < earliest:
+                first, earliest = slot, contact.impact
+        if first < 0 or ONE - F32(10) * EPSILON < earliest:
+            return
+        solve_impact_of(state, contacts, scratch, first, earliest)
+
+
+@rule
+def advance_start(state: Any, body: Int, share: Any, until: Float) -> None:
+    """Shapes: share [BODIES + 1]."""
+    part = (until - share[body]) / (ONE - share[body])
+    rest, center = ONE - part, state.start_center[body]
+    center[0] = rest * center[0] + part * state.center[body, 0]
+    center[1] = rest * center[1] + part * state.center[body, 1]
+    state.start_angle[body] = rest * state.start_angle[body] + part * state.angle[body]
+    share[body] = until
+
+
+@rule
+def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when: Float) -> None:
+    body, contact = slot // EDGES, contacts[slot]
+    center, angle, share = state.start_center, state.start_angle, scratch.share
+    start = center[body, 0], center[body, 1], angle[body], share[body], share[GROUND]
+    end = state.center[body, 0], state.center[body, 1], state.angle[body]
+    advance_start(state, body, share, when)
+    share[GROUND] = when
+    state.center[body, 0], state.center[body, 1] = center[body, 0], center[body, 1]
+    state.angle[body] = angle[body]
+    update(state, contact, slot)
+    contact.has_impact = False
+    contact.impacts += 1
+    if not contact.touching:
+        contact.enabled = False
+        center[body, 0], center[body, 1], angle[body], share[body], share[GROUND] = start
+        state.center[body, 0], state.center[body, 1], state.angle[body] = end
+        return
+
+    slots = scratch.constraints
+    slots[0].slot, count = slot, np.int64(1)
+    for i in range(state.contact_count):
+        other = state.order[i]
+        if other // EDGES == body and other != slot:
+            update(state, contacts[other], other)
+            if contacts[other].touching:
+                slots[count].slot = other
+                count += 1
+    for _ in range(IMPACT_ITERATIONS):
+        least = ZERO
+        for i in range(count):
+            number = slots[i].slot
+            least = smaller(least, separate(contacts[number], number, state.center, state.angle, IMPACT_CORRECTION))
+        if least >= IMPACT_TOLERANCE:
+            break
+    center[body, 0], center[body, 1] = state.center[body, 0], state.center[body, 1]
+    angle[body] = state.angle[body]
+    for i in range(count):
+        number = slots[i].slot
+        place_constraint(slots[i], contacts[number], number, state.center, state.angle, ZERO)
+    solve_impact(state.velocity, slots, count)
+    move(state, body, (ONE - when) * TIME_STEP)
+    for i in range(state.contact_count):
+        other = state.order[i]
+        if other // EDGES == body:
+            contacts[other].has_impact = False
+    move_box(state, contacts, body)
