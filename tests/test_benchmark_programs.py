@@ -98,6 +98,12 @@ def test_costs_are_measured_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_compiled_lunar_lander_against_envpool() -> None:
+    lines = program("lunar_lander.py", "--counts", "9", "--blocks", "2").splitlines()
+    assert [line.split()[:2] for line in lines[2:5]] == [["9", name] for name in ("random", "hovering", "landing")]
+
+
+@pytest.mark.slow
 def test_one_agent_against_its_peer(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     words = "--no-compile --rounds 1 --seconds 0.1 --backends envpool --update-intervals 10 --device cpu --json"

@@ -74,8 +74,8 @@ def train(
         env: Environments: Gymnasium ids with Box or Discrete observations and Discrete actions, like LunarLander-v3;
             Atari games, like Pong; MinAtar games, like Breakout-MinAtar; Box actions in bins, like
             LunarLanderContinuous-v3-bins7x7.
-        backend: Library that steps the environments; auto: ALE for Atari games, numba for MinAtar games, Gymnax (jax)
-            for bsuite, else EnvPool or Gymnasium.
+        backend: Library that steps the environments; auto: ALE for Atari games, numba for MinAtar games and
+            LunarLander, Gymnax (jax) for bsuite, else EnvPool or Gymnasium.
         k: Value-sharing k, of the ib- algorithms: the mean of the action outputs is scaled by k + 1 (0: none, as in
             dqn; n: the number of actions).
         seeds: Number of seeds (agents per combination).
