@@ -72,6 +72,11 @@ def adam_(
             fused.adam(p, g, m, v, active, rate, eps_hat, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
+        if torch.compiler.is_compiling() and p.device.type == "cpu":
+            # As one expression that selects by agent: other forms become a second pass over memory.
+            updated = p - m * per_agent(rate, p) / (v.sqrt() + per_agent(eps_hat, p))
+            p.copy_(torch.where(per_agent(active, p), updated, p))
+            continue
         p.addcdiv_(m * per_agent(rate, p), v.sqrt().add_(per_agent(eps_hat, p)), value=-1.0)
 
 
