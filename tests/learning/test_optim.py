@@ -124,6 +124,25 @@ def test_rmsprop_survives_rounding_of_a_constant_gradient() -> None:
     assert torch.isfinite(parameters["w"]).all()
 
 
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_moments_of_a_gradient_that_stays_0_end_at_0(update: Callable[..., None], dtype: torch.dtype) -> None:
+    """Not at a subnormal number, with which a CPU computes slowly: rounded to nearest, 0.9 times 5e-324 is 5e-324."""
+    parameters = {"w": torch.zeros(P, 2, dtype=dtype)}
+    moments = zero_moments(parameters)
+    both = moments.first["w"], moments.second["w"]
+    for moment in both:
+        moment[:] = torch.tensor([torch.finfo(dtype).smallest_normal, 1.0], dtype=dtype)
+    moments.first["w"][1] *= -1
+    before = copies(*both)
+    active = torch.tensor([True, True, True, False])
+    update(parameters, {"w": torch.zeros_like(parameters["w"])}, moments, STEP_SIZE.to(dtype), active)
+    for moment, old in zip(both, before, strict=True):
+        assert moment[:3, 0].tolist() == [0.0] * 3
+        assert (moment[:3, 1].abs() > 0.89).all()
+        assert torch.equal(moment[3], old[3])
+
+
 def copies(*trees: Any) -> Any:
     return copy.deepcopy(trees)
 

@@ -70,15 +70,20 @@ def _adam(
     one_minus_beta1: Any,
     beta2: Any,
     one_minus_beta2: Any,
+    smallest_mean: Any,
+    smallest_square: Any,
 ) -> None:
     """Agents `first` to `last - 1` of [P, N]."""
+    zero = smallest_mean - smallest_mean  # has the type of p
     for agent in range(first, last):
         if active[agent]:
             alpha, epsilon = rate[agent], eps_hat[agent]
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
                 mean = m[agent, i] + one_minus_beta1 * (gradient - m[agent, i])
+                mean = zero if abs(mean) < smallest_mean else mean
                 square = beta2 * v[agent, i] + one_minus_beta2 * (gradient * gradient)
+                square = zero if square < smallest_square else square
                 m[agent, i], v[agent, i] = mean, square
                 p[agent, i] -= alpha * mean / (np.sqrt(square) + epsilon)
 
@@ -96,6 +101,8 @@ def _rmsprop(
     decay: Any,
     one_minus_decay: Any,
     epsilon: Any,
+    smallest_mean: Any,
+    smallest_square: Any,
 ) -> None:
     """Agents `first` to `last - 1` of [P, N]."""
     zero = epsilon - epsilon  # has the type of p
@@ -105,10 +112,24 @@ def _rmsprop(
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
                 mean = m[agent, i] + one_minus_decay * (gradient - m[agent, i])
+                mean = zero if abs(mean) < smallest_mean else mean
                 square = decay * v[agent, i] + one_minus_decay * (gradient * gradient)
+                square = zero if square < smallest_square else square
                 m[agent, i], v[agent, i] = mean, square
                 variance = max(square - mean * mean, zero)  # rounding may end below 0
                 p[agent, i] -= alpha * gradient / np.sqrt(variance + epsilon)
+
+
+def smallest_moments(dtype: torch.dtype) -> tuple[float, float]:
+    """The smallest means of gradients, and of their squares, that are not set to 0 on a CPU.
+
+    The moments of a unit that is never active again shrink by the same factor at every update. They would end as
+    subnormal numbers, below 1.2e-38 in float32, and stay there: 0.9 times the smallest number, rounded, is that number.
+    A CPU takes up to a hundred times as long for each of them. A mean is also multiplied by the step size, so its limit
+    is higher, 7.9e-31: too small to change a weight.
+    """
+    smallest = torch.finfo(dtype).smallest_normal
+    return smallest * 2**26, smallest
 
 
 def _run(
@@ -118,6 +139,7 @@ def _run(
     p = tensors[0]
     threads = max(1, min(torch.get_num_threads(), len(p), p.numel() // WEIGHTS_PER_THREAD))
     rows = [_as_rows(tensor, p) for tensor in tensors]
+    numbers = (*numbers, *smallest_moments(p.dtype))
     arguments = (*rows, *(values.numpy() for values in per_agent), *map(rows[0].dtype.type, numbers))
     ranges = list(pairwise(len(p) * share // threads for share in range(threads + 1)))
     futures = [_thread_pool(os.getpid()).submit(kernel, *agents, *arguments) for agents in ranges[1:]]

@@ -72,6 +72,11 @@ def adam_(
             fused.adam(p, g, m, v, active, rate, eps_hat, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
+        if torch.compiler.is_compiling() and p.device.type == "cpu":
+            # As one expression that selects by agent: other forms become a second pass over memory.
+            updated = p - m * per_agent(rate, p) / (v.sqrt() + per_agent(eps_hat, p))
+            p.copy_(torch.where(per_agent(active, p), updated, p))
+            continue
         p.addcdiv_(m * per_agent(rate, p), v.sqrt().add_(per_agent(eps_hat, p)), value=-1.0)
 
 
@@ -117,6 +122,9 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
     ones = torch.ones_like(active, dtype=m.dtype)  # [P]
     m.lerp_(g, per_agent(ones.mul(1 - decay1).masked_fill(~active, 0.0), m))
     v.mul_(per_agent(ones.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+    if m.device.type == "cpu":
+        for moment, smallest in zip((m, v), fused.smallest_moments(m.dtype), strict=True):
+            moment.masked_fill_((moment.abs() < smallest) & per_agent(active, moment), 0.0)
 
 
 def _one_minus_exp(x: Tensor) -> Tensor:
