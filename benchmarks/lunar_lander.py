@@ -20,9 +20,10 @@ from valueshare.benchmarks.output import versions_line
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
+from valueshare.schema import Backend
 
 BLOCK = 100  # steps
-BACKENDS = ("numba", "envpool")
+BACKENDS: tuple[Backend, ...] = ("numba", "envpool")
 
 
 def landing(observation: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -77,7 +78,7 @@ def measure(count: int, policy: Policy, threads: int, blocks: int) -> dict[str, 
         for backend in BACKENDS:
             seconds, observations[backend] = block(environments[backend], observations[backend], policy, rngs[backend])
             times[backend].append(seconds / BLOCK / count * 1e6)
-    if not np.array_equal(*observations.values()):
+    if not np.array_equal(observations["numba"], observations["envpool"]):
         print("the observations differ in the end")
     for each in environments.values():
         each.close()

@@ -1,7 +1,7 @@
 """A whole command, from its start to its end, against two processes of Stable-Baselines3's DQN on LunarLander-v3.
 
     python benchmarks/whole_command.py                                  # about 15 minutes on two cores
-    python benchmarks/whole_command.py --options "--no-compile --steps 50000"
+    python benchmarks/whole_command.py --options="--no-compile"
 
 The command is `valueshare train --env LunarLander-v3 --seeds 64`, with what valueshare chooses itself: it starts,
 compiles, trains, evaluates and writes checkpoints, and all of this counts. Stable-Baselines3 is measured in its loop

@@ -1,23 +1,22 @@
 """The compiled LunarLander against EnvPool's, which runs Box2D: the same observations, rewards and ends, to the bit."""
 
-import platform
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rounding import to_the_bit
 
 from valueshare.envs import Environments, make_environments
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.compiled import CompiledEnvironments
-from valueshare.envs.lunar_lander import bodies, engine_table
+from valueshare.envs.lunar_lander import bodies, engine_table, rules
 from valueshare.envs.lunar_lander.environments import ENVIRONMENTS_PER_THREAD
+from valueshare.envs.lunar_lander.velocities import LANES
 from valueshare.errors import InvalidInput
+from valueshare.splitmix import source_type
 
 Policy = Callable[[NDArray[np.float32], np.random.Generator], NDArray[np.int64]]
-
-# EnvPool's compiler contracts products and sums on Arm, and rounds differently.
-to_the_bit = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="EnvPool rounds differently here")
 
 
 def landing(observation: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -45,12 +44,12 @@ def both(env_id: str, count: int, limit: int | None = None) -> tuple[Environment
 @pytest.mark.parametrize("policy", [random, landing])
 def test_episodes_are_those_of_envpool(policy: Policy) -> None:
     """Crashes, landings that end at rest, flights out of sight, and truncation; some environments hold still."""
-    count = 2 * bodies.BODIES * 8 + 1
+    count = 6 * LANES + 1
     compiled, pool = both("LunarLander-v3", count, limit=400)
     seeds = [17 * e - 2**62 for e in range(count)]
     observation = compiled.reset(seeds)
     np.testing.assert_array_equal(observation, pool.reset(seeds))
-    rng, ends = np.random.default_rng(0), {"crash": 0, "landing": 0, "limit": 0}
+    rng, ends = np.random.default_rng(0), {"crash": 0, "away": 0, "landing": 0, "limit": 0}
     stood = 0
     for step in range(1_200):
         actions, active = policy(observation, rng), rng.random(count) < 0.7 if step % 5 == 0 else None
@@ -59,11 +58,14 @@ def test_episodes_are_those_of_envpool(policy: Policy) -> None:
             np.testing.assert_array_equal(ours, theirs)
         observation = result.observation
         stood += int(observation[:, 6:].any(1).sum())
-        ends["crash"] += int((result.reward == -100).sum())
+        away = result.terminated & (np.abs(result.final_observation[:, 0]) >= 1)
+        ends["away"] += int(away.sum())
+        ends["crash"] += int((result.terminated & ~away & (result.reward == -100)).sum())
         ends["landing"] += int((result.reward == 100).sum())
         ends["limit"] += int(result.truncated.sum())
     assert ends["crash"] > 20
     assert stood > 300
+    assert ends["away"] > 0 or policy is landing
     if policy is landing:
         assert ends["landing"] > 20
         assert ends["limit"] > 5
@@ -78,6 +80,54 @@ def test_continuous_engines_in_bins_are_those_of_envpool() -> None:
         actions = rng.integers(0, 28, 9)
         for ours, theirs in zip(compiled.step(actions), pool.step(actions), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_threads_change_nothing_where_some_environments_hold_still() -> None:
+    """Also after a reset with a step under way, and after the threads were closed; results are not overwritten."""
+    count, rng = 3 * ENVIRONMENTS_PER_THREAD + 1, np.random.default_rng(3)
+    many, one = (make_environments("LunarLander-v3", count, threads=threads) for threads in (3, 1))
+    for attempt in range(3):
+        np.testing.assert_array_equal(many.reset(range(count)), one.reset(range(count)))
+        results = []
+        for _ in range(60):
+            actions, active = rng.integers(0, 4, count), rng.random(count) < 0.5
+            result = many.step(actions, active)
+            results.append((result, [field.copy() for field in result]))
+            for ours, theirs in zip(result, one.step(actions, active), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+        for result, copies in results:
+            for field, copy in zip(result, copies, strict=True):
+                np.testing.assert_array_equal(field, copy)
+        if attempt == 0:
+            many.send([2] * count)
+        else:
+            many.close()
+
+
+def test_an_error_in_a_thread_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments = make_environments("LunarLander-v3", 2 * ENVIRONMENTS_PER_THREAD, threads=2)
+    assert isinstance(environments, CompiledEnvironments)
+    first = environments.reset(range(environments.count))
+    block = environments._shares[1][0]
+
+    def fail(*_: object) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(block, "step", fail)
+    with pytest.raises(ValueError, match="broken"):
+        environments.step([0] * environments.count)
+    with pytest.raises(RuntimeError, match="send follows reset"):  # half of the environments have made the step
+        environments.send([0] * environments.count)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(environments.reset(range(environments.count)), first)
+    environments.close()
+
+
+def test_the_type_of_states_has_a_digest_of_all_sources() -> None:
+    """It is part of the key of Numba's cache, which does not check the files itself."""
+    names = {path.name for path in rules.SOURCES}
+    assert {"compiled.py", "world.py", "impacts.py", "geometry.py"} <= names
+    assert source_type(*rules.SOURCES).names == (rules.STATE.names or ())[-1:]
 
 
 def test_an_environment_does_not_depend_on_its_neighbours_or_threads() -> None:

@@ -10,6 +10,7 @@ from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.backends import BACKENDS, MakeOptions
 from valueshare.envs.base import Environments, EnvironmentSpec, StepResult
+from valueshare.envs.lunar_lander import LUNAR_LANDERS
 from valueshare.envs.minatar import MINATAR_GAMES, minatar_names
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
@@ -44,10 +45,10 @@ def make_environments(
     evaluation: bool = False,
     device: str = "cpu",
 ) -> Environments:
-    """`count` environments: Atari games of ALE, MinAtar games, those that EnvPool has, else Gymnasium's.
+    """`count` environments: Atari games of ALE, MinAtar games, LunarLander, those that EnvPool has, else Gymnasium's.
 
-    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` are those
-    of ALE, MinAtar or EnvPool (default: one per core); Gymnasium's are stepped in a loop. `episode_limit` replaces
+    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` step all
+    but Gymnasium's (default: one per core), which are stepped in a loop. `episode_limit` replaces
     the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
     is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
     `device` is where Gymnax's run, if JAX has it. A name like LunarLanderContinuous-v3-bins7x7 has bins of Box actions
@@ -120,7 +121,9 @@ def _similar_names(env_id: str, without_bins: str, names: Mapping[Backend, list[
         games = [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]
         return _nearest(games[0] if meant else without_bins, {"numba": games})
     others = {backend: [name for name in known if not is_atari(name)] for backend, known in names.items()}
-    return _nearest(without_bins, {**others, "ale": atari_games.known_names(), "numba": minatar_names()})
+    return _nearest(
+        without_bins, {**others, "ale": atari_games.known_names(), "numba": [*minatar_names(), *LUNAR_LANDERS]}
+    )
 
 
 def _nearest(env_id: str, names: Mapping[Backend, list[str]]) -> str:

@@ -79,7 +79,7 @@ BACKENDS: dict[Backend, BackendInfo] = {
         is_slow=True,
     ),
     "numba": BackendInfo(
-        kind="MinAtar game",
+        kind="compiled environment",
         make=lambda names, options: _make_compiled(names, options),
         spec=lambda names, _: _compiled_spec(names),
         known_names=lambda _: [*minatar_names(), *LUNAR_LANDERS],
@@ -135,16 +135,17 @@ def _compiled_spec(names: list[str]) -> EnvironmentSpec:
 
 
 def _check_without_bins(game: str) -> None:
+    """Refuse bins of a game: the backend has LunarLander's too, whose names may end with bins."""
     action_count(game, Discrete(MINATAR_ACTIONS))
 
 
 def _make_compiled(names: list[str], options: MakeOptions) -> Environments:
     limits = {"threads": options.threads, "episode_limit": options.episode_limit}
-    if is_lunar_lander(names[0]):  # these import Numba
-        from valueshare.envs.lunar_lander.environments import make_lunar_landers
+    if is_lunar_lander(names[0]):
+        from valueshare.envs.lunar_lander.environments import make_lunar_landers  # imports Numba
 
         return make_lunar_landers(names[0], len(names), **limits)
     _check_without_bins(names[0])
-    from valueshare.envs.minatar.environments import make_minatar
+    from valueshare.envs.minatar.environments import make_minatar  # imports Numba
 
     return make_minatar(names, **limits)

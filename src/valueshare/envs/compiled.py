@@ -1,7 +1,7 @@
 """Environments whose rules are compiled with Numba, stepped by threads in the background."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,10 @@ from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, 
 
 
 class StepOutput(NamedTuple):
-    """The arrays that a step of E environments fills."""
+    """The arrays that a step of E environments fills.
+
+    Kernels take it as an argument: who renames it renames them too (see envs/minatar/rows.py).
+    """
 
     observation: NDArray[Any]  # [E, ...] to act on next
     reward: NDArray[np.float32]  # [E]
@@ -21,13 +24,13 @@ class StepOutput(NamedTuple):
     last: NDArray[Any]  # [E, ...] final observations; only the rows of episodes that ended are valid
 
 
-class Group(Protocol):
+class Block(Protocol):
     """Environments that one thread steps with one kernel."""
 
     states: NDArray[Any]  # a record per environment
 
     def restart(self, keys: NDArray[np.uint64]) -> None:
-        """Begin new episodes with the next step, whatever its action. Shapes: keys [E] of all environments."""
+        """Begin new episodes with the next step, of all environments, whatever its actions. Shapes: keys [E]."""
 
     def step(self, actions: NDArray[np.int64], active: NDArray[np.bool_], outputs: StepOutput) -> None:
         """Step those that are active, and write their rows. Shapes: actions [E], active [E] of all environments."""
@@ -40,12 +43,13 @@ class CompiledEnvironments(Environments):
     """
 
     def __init__(
-        self, spec: EnvironmentSpec, shares: Sequence[Sequence[Group]], count: int, *, in_background: bool
+        self, spec: EnvironmentSpec, shares: Sequence[Sequence[Block]], count: int, *, in_background: bool
     ) -> None:
         self.spec, self.count, self._shares, self._in_background = spec, count, shares, in_background
         self._all = np.ones(count, np.bool_)
         self._last = np.empty((count, *spec.observation_shape), spec.observation_dtype)
-        self._observation = self._last  # the newest one, in which environments that are not stepped keep their rows
+        # The newest one, of which environments that are not stepped keep their rows.
+        self._observation = np.empty_like(self._last)
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[None]] = []
         self._result: StepOutput | None = None
@@ -53,9 +57,9 @@ class CompiledEnvironments(Environments):
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         keys = as_keys(seeds, self.count)
-        self._wait()
-        for group in (group for share in self._shares for group in share):
-            group.restart(keys)
+        self._drop_step()
+        for block in (block for share in self._shares for block in share):
+            block.restart(keys)
         self._is_reset = True
         return self.step(np.zeros(self.count, np.int64)).observation
 
@@ -71,9 +75,8 @@ class CompiledEnvironments(Environments):
         observation = np.empty_like(self._observation) if active is None else self._observation.copy()
         self._result = StepOutput(observation, np.empty(self.count, np.float32), flags[0], flags[1], self._last)
         self._observation = observation
-        if not self._in_background:
-            for share in self._shares:
-                _step(share, checked, mask, self._result)
+        if not self._in_background:  # then there is one share
+            _step(self._shares[0], checked, mask, self._result)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._shares), "environments")
@@ -81,7 +84,11 @@ class CompiledEnvironments(Environments):
 
     def receive(self) -> StepResult:
         observation, reward, terminated, truncated, last = self._pending(self._result)
-        self._wait()
+        futures = self._drop_step()
+        for future in futures:
+            if future.exception() is not None:
+                self._is_reset = False  # some environments have made the step, and others have not
+                future.result()
         final, ended = observation, terminated | truncated
         if ended.any():
             final = observation.copy()
@@ -89,17 +96,17 @@ class CompiledEnvironments(Environments):
         return StepResult(observation, reward, terminated, truncated, final)
 
     def close(self) -> None:
-        self._wait()
+        self._drop_step()
         self._is_reset = False
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
-    def _wait(self) -> None:
-        """Let a step that was sent end; its result is not kept here."""
-        for future in self._futures:
-            future.result()
-        self._futures, self._result = [], None
+    def _drop_step(self) -> list[Future[None]]:
+        """Let a step that was sent end in all threads, and forget its result."""
+        futures, self._futures, self._result = self._futures, [], None
+        wait(futures)
+        return futures
 
 
 def share_rows(count: int, threads: int | None, least: int) -> tuple[list[NDArray[np.int64]], bool]:
@@ -109,6 +116,6 @@ def share_rows(count: int, threads: int | None, least: int) -> tuple[list[NDArra
     return np.array_split(np.arange(count), shares), threads > 1 and count >= least
 
 
-def _step(share: Sequence[Group], actions: NDArray[np.int64], active: NDArray[np.bool_], outputs: StepOutput) -> None:
-    for group in share:
-        group.step(actions, active, outputs)
+def _step(share: Sequence[Block], actions: NDArray[np.int64], active: NDArray[np.bool_], outputs: StepOutput) -> None:
+    for block in share:
+        block.step(actions, active, outputs)

@@ -122,7 +122,7 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
     ones = torch.ones_like(active, dtype=m.dtype)  # [P]
     m.lerp_(g, per_agent(ones.mul(1 - decay1).masked_fill(~active, 0.0), m))
     v.mul_(per_agent(ones.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
-    if m.device.type == "cpu":
+    if m.device.type == "cpu" and m.dtype != torch.float16:  # of which all numbers are near its smallest ones
         for moment, smallest in zip((m, v), fused.smallest_moments(m.dtype), strict=True):
             moment.masked_fill_((moment.abs() < smallest) & per_agent(active, moment), 0.0)
 

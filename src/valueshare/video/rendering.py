@@ -8,7 +8,7 @@ limits an episode's length. Images come from the environment's own library:
   actions runs beside it.
 - MinAtar: the 10 x 10 cells in the colours of MinAtar's own display. Gymnax's other environments have no images here.
 - EnvPool renders CartPole, MountainCar, Acrobot and others by itself, and LunarLander for the compiled one too, whose
-  episodes are the same.
+  episodes are the same on x86-64. Elsewhere rounding differs, and a video may show another course of the episode.
 - Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
 
 Where nothing can be rendered, the images are None.

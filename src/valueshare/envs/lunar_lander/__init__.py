@@ -17,7 +17,7 @@ DISCRETE, CONTINUOUS = "LunarLander-v3", "LunarLanderContinuous-v3"
 LUNAR_LANDERS = (DISCRETE, CONTINUOUS)
 NUMBERS = 8  # of an observation
 LUNAR_LANDER_LIMIT = 1_000  # steps
-NOTHING, LEFT, MAIN, RIGHT = range(4)  # the engine that an action of LunarLander-v3 fires
+_, LEFT, MAIN, RIGHT = range(4)  # the engine that an action of LunarLander-v3 fires
 
 
 def is_lunar_lander(env_id: str) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.lunar_lander.geometry import F32, Float
+from valueshare.envs.lunar_lander.geometry import F32, Float, Int, Transform, Vector, around, rule
 
 LANDER, LEFT_LEG, RIGHT_LEG = map(np.int64, range(3))
 BODIES = 3
@@ -67,6 +67,7 @@ def _square(a: NDArray[np.float32]) -> Float:
 def _leg() -> Shape:
     half = np.array([2 / PIXELS, 8 / PIXELS], F32)
     shape = _shape(half * np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], F32), 1.0, 0.2)
+    # Exact ones, as Box2D has for a box.
     return shape._replace(normals=np.array([(0, -1), (1, 0), (0, 1), (-1, 0)], F32))
 
 
@@ -79,8 +80,12 @@ VERTEX_COUNT = np.array([len(shape.vertices) for shape in SHAPES])
 VERTICES, NORMALS = np.zeros((2, BODIES, MOST_VERTICES, 2), F32)
 for _body, _of in enumerate(SHAPES):
     VERTICES[_body, : len(_of.vertices)], NORMALS[_body, : len(_of.normals)] = _of.vertices, _of.normals
-MASS = np.array([shape.mass for shape in SHAPES])
 INVERSE_MASS = np.array([shape.inverse_mass for shape in SHAPES])
 INVERSE_INERTIA = np.array([shape.inverse_inertia for shape in SHAPES])
 LOCAL_CENTER = np.array([shape.center for shape in SHAPES])
 FRICTION = np.array([shape.friction for shape in SHAPES])
+
+
+@rule
+def frame_at(body: Int, x: Float, y: Float, angle: Float) -> Transform:
+    return around(Vector(x, y), angle, Vector(LOCAL_CENTER[body, 0], LOCAL_CENTER[body, 1]))

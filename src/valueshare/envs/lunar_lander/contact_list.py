@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from valueshare.envs.lunar_lander.bodies import EDGES, LANDER, RADIUS, VERTEX_COUNT
+from valueshare.envs.lunar_lander.bodies import EDGES, LANDER, RADIUS, VERTEX_COUNT, frame_at
 from valueshare.envs.lunar_lander.contacts import place_constraint
 from valueshare.envs.lunar_lander.distance import vertex
 from valueshare.envs.lunar_lander.geometry import F32, ONE, ZERO, Float, Int, Transform, larger, rule, smaller, to_world
 from valueshare.envs.lunar_lander.manifolds import Feature, collide
-from valueshare.envs.lunar_lander.state import Scratch, body_frame, edge_of, frame_at
+from valueshare.envs.lunar_lander.state import Scratch, body_frame, edge_of
 
 MARGIN, LOOK_AHEAD = F32(0.1), F32(2)  # of the boxes by which contacts are found
 
@@ -44,7 +44,7 @@ def touch(state: Any, body: Int, begins: bool) -> None:
     """A contact begins or ends. Where a leg touches two edges, the end of one counts as the end, as in Gymnasium."""
     if body == LANDER:
         if begins:
-            state.hull_touches = True
+            state.hull_has_touched = True
     else:
         state.leg_touches[body] = ONE if begins else ZERO
 
@@ -57,8 +57,8 @@ def update(state: Any, contact: Any, slot: Int) -> None:
     found = collide(edge_of(state, slot % EDGES), body, body_frame(state, body))
     old_count = contact.count
     old1, old2 = contact.features[0], contact.features[1]
-    pressure1, pressure2 = contact.pressure[0], contact.pressure[1]
-    friction1, friction2 = contact.friction[0], contact.friction[1]
+    pressure1, pressure2 = contact.normal_impulse[0], contact.normal_impulse[1]
+    friction1, friction2 = contact.tangent_impulse[0], contact.tangent_impulse[1]
     contact.count, contact.face_of_edge = found.count, found.face_of_edge
     contact.normal[0], contact.normal[1] = found.normal.x, found.normal.y
     contact.point[0], contact.point[1] = found.point.x, found.point.y
@@ -68,11 +68,11 @@ def update(state: Any, contact: Any, slot: Int) -> None:
         contact.points[i, 0], contact.points[i, 1] = point.point.x, point.point.y
         contact.features[i] = key
         if old_count > 0 and key == old1:
-            contact.pressure[i], contact.friction[i] = pressure1, friction1
+            contact.normal_impulse[i], contact.tangent_impulse[i] = pressure1, friction1
         elif old_count > 1 and key == old2:
-            contact.pressure[i], contact.friction[i] = pressure2, friction2
+            contact.normal_impulse[i], contact.tangent_impulse[i] = pressure2, friction2
         else:
-            contact.pressure[i] = contact.friction[i] = ZERO
+            contact.normal_impulse[i] = contact.tangent_impulse[i] = ZERO
     touches = found.count > 0
     if touches != contact.touching:
         touch(state, body, touches)
@@ -138,8 +138,8 @@ def find_contacts(state: Any, contacts: Any, body: Int) -> None:
         slot = body * EDGES + number
         contact = contacts[slot]
         if not contact.exists and boxes_overlap(state.box[body], state.edge_box[number]):
-            contact.exists, contact.enabled, contact.touching, contact.has_impact = True, True, False, False
-            contact.count, contact.impacts = 0, 0
+            contact.exists, contact.enabled, contact.touching, contact.impact_is_known = True, True, False, False
+            contact.count, contact.impact_count = 0, 0
             for i in range(state.contact_count, 0, -1):
                 state.order[i] = state.order[i - 1]
             state.order[0] = slot

@@ -1,4 +1,4 @@
-"""Contacts of the bodies with the ground: friction and pressure at the points of contact, and their memory."""
+"""Contacts of the bodies with the ground: impulses along the normal and the tangent of an edge."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from valueshare.envs.lunar_lander.bodies import (
     FRICTION,
     INVERSE_INERTIA,
     INVERSE_MASS,
-    LOCAL_CENTER,
     RADIUS,
     SLOP,
+    frame_at,
 )
 from valueshare.envs.lunar_lander.geometry import (
     F32,
@@ -23,7 +23,6 @@ from valueshare.envs.lunar_lander.geometry import (
     Int,
     Vector,
     add,
-    around,
     clamp,
     cross,
     dot,
@@ -46,23 +45,23 @@ STEP_TOLERANCE, IMPACT_TOLERANCE = F32(-3) * SLOP, F32(-1.5) * SLOP
 # The bottom of the world has Box2D's default friction.
 EDGE_FRICTION = np.array([0.2] + [0.1] * (EDGES - 1), F32)
 
-# One contact of a body with an edge; `touching` from the step before.
+# One contact of a body with an edge, in the slot of its own: body·EDGES + edge.
 CONTACT = np.dtype(
     [
         ("exists", np.bool_),
         ("touching", np.bool_),
         ("enabled", np.bool_),
         ("face_of_edge", np.bool_),
-        ("has_impact", np.bool_),
+        ("impact_is_known", np.bool_),
         ("count", np.int32),
-        ("impacts", np.int32),
-        ("impact", np.float32),
+        ("impact_count", np.int32),  # solved within the step
+        ("impact_time", np.float32),  # fraction of the step; 1: none
         ("normal", np.float32, 2),
         ("point", np.float32, 2),
         ("points", np.float32, (2, 2)),
         ("features", np.uint32, 2),
-        ("pressure", np.float32, 2),  # impulses, kept for the next step
-        ("friction", np.float32, 2),
+        ("normal_impulse", np.float32, 2),  # of the last step, with which the next one starts
+        ("tangent_impulse", np.float32, 2),
     ],
     align=True,
 )
@@ -73,13 +72,13 @@ CONSTRAINT = np.dtype(
         ("slot", np.int64),
         ("body", np.int64),
         ("count", np.int32),
-        ("friction", np.float32),
+        ("friction", np.float32),  # the coefficient
         ("normal", np.float32, 2),
         ("arm", np.float32, (2, 2)),
-        ("pressure_mass", np.float32, 2),
-        ("friction_mass", np.float32, 2),
-        ("pressure_impulse", np.float32, 2),
-        ("friction_impulse", np.float32, 2),
+        ("normal_mass", np.float32, 2),
+        ("tangent_mass", np.float32, 2),
+        ("normal_impulse", np.float32, 2),
+        ("tangent_impulse", np.float32, 2),
         ("k", np.float32, 3),  # k11, k12, k22 of both points together
         ("inverse", np.float32, 3),
     ],
@@ -98,7 +97,7 @@ def place_constraint(constraint: Any, contact: Any, slot: Int, center: Any, angl
     constraint.slot, constraint.body, constraint.count = slot, body, contact.count
     constraint.friction = np.sqrt(EDGE_FRICTION[slot % EDGES] * FRICTION[body])
     middle = Vector(center[body, 0], center[body, 1])
-    frame = around(middle, angle[body], Vector(LOCAL_CENTER[body, 0], LOCAL_CENTER[body, 1]))
+    frame = frame_at(body, middle.x, middle.y, angle[body])
     local_normal = Vector(contact.normal[0], contact.normal[1])
     local_point = Vector(contact.point[0], contact.point[1])
     normal, plane = local_normal, local_point
@@ -111,8 +110,8 @@ def place_constraint(constraint: Any, contact: Any, slot: Int, center: Any, angl
         on_face = add(point, scale(RADIUS - dot(subtract(point, plane), normal), normal))
         arm = subtract(scale(HALF, add(on_face, subtract(point, scale(RADIUS, normal)))), middle)
         constraint.arm[i, 0], constraint.arm[i, 1] = arm.x, arm.y
-        constraint.pressure_impulse[i] = warm * contact.pressure[i]
-        constraint.friction_impulse[i] = warm * contact.friction[i]
+        constraint.normal_impulse[i] = warm * contact.normal_impulse[i]
+        constraint.tangent_impulse[i] = warm * contact.tangent_impulse[i]
     if not contact.face_of_edge:
         normal = negate(normal)
     constraint.normal[0], constraint.normal[1] = normal.x, normal.y
@@ -120,8 +119,8 @@ def place_constraint(constraint: Any, contact: Any, slot: Int, center: Any, angl
     for i in range(contact.count):
         arm = Vector(constraint.arm[i, 0], constraint.arm[i, 1])
         across, sideways = cross(arm, normal), cross(arm, tangent)
-        constraint.pressure_mass[i] = ONE / (mass + inertia * across * across)
-        constraint.friction_mass[i] = ONE / (mass + inertia * sideways * sideways)
+        constraint.normal_mass[i] = ONE / (mass + inertia * across * across)
+        constraint.tangent_mass[i] = ONE / (mass + inertia * sideways * sideways)
     if contact.count == 2:
         across1 = cross(Vector(constraint.arm[0, 0], constraint.arm[0, 1]), normal)
         across2 = cross(Vector(constraint.arm[1, 0], constraint.arm[1, 1]), normal)
@@ -156,7 +155,7 @@ def warm_start(constraint: Any, motion: Any) -> None:
     tangent = turned_right(normal)
     for i in range(constraint.count):
         arm = Vector(constraint.arm[i, 0], constraint.arm[i, 1])
-        pressure, friction = constraint.pressure_impulse[i], constraint.friction_impulse[i]
+        pressure, friction = constraint.normal_impulse[i], constraint.tangent_impulse[i]
         push(motion, constraint.body, arm, add(scale(pressure, normal), scale(friction, tangent)))
 
 
@@ -168,27 +167,27 @@ def speed_along(motion: Any, body: Int, arm: Vector, direction: Vector) -> Float
 
 @rule
 def solve_contact(constraint: Any, motion: Any) -> None:
-    """One iteration: friction, then pressure, which matters more."""
+    """One iteration: friction, then the normal impulses, which matter more."""
     body, count = constraint.body, constraint.count
     normal = Vector(constraint.normal[0], constraint.normal[1])
     tangent = turned_right(normal)
     for i in range(count):
         arm = Vector(constraint.arm[i, 0], constraint.arm[i, 1])
-        before = constraint.friction_impulse[i]
-        change = constraint.friction_mass[i] * -speed_along(motion, body, arm, tangent)
-        most = constraint.friction * constraint.pressure_impulse[i]
+        before = constraint.tangent_impulse[i]
+        change = constraint.tangent_mass[i] * -speed_along(motion, body, arm, tangent)
+        most = constraint.friction * constraint.normal_impulse[i]
         after = clamp(before + change, -most, most)
-        constraint.friction_impulse[i] = after
+        constraint.tangent_impulse[i] = after
         push(motion, body, arm, scale(after - before, tangent))
     arm1 = Vector(constraint.arm[0, 0], constraint.arm[0, 1])
     if count == 1:
-        before = constraint.pressure_impulse[0]
-        after = larger(before + -constraint.pressure_mass[0] * speed_along(motion, body, arm1, normal), ZERO)
-        constraint.pressure_impulse[0] = after
+        before = constraint.normal_impulse[0]
+        after = larger(before + -constraint.normal_mass[0] * speed_along(motion, body, arm1, normal), ZERO)
+        constraint.normal_impulse[0] = after
         push(motion, body, arm1, scale(after - before, normal))
         return
     arm2 = Vector(constraint.arm[1, 0], constraint.arm[1, 1])
-    before1, before2 = constraint.pressure_impulse[0], constraint.pressure_impulse[1]
+    before1, before2 = constraint.normal_impulse[0], constraint.normal_impulse[1]
     k11, k12, k22 = constraint.k[0], constraint.k[1], constraint.k[2]
     b1 = speed_along(motion, body, arm1, normal) - (k11 * before1 + k12 * before2)
     b2 = speed_along(motion, body, arm2, normal) - (k12 * before1 + k22 * before2)
@@ -196,14 +195,14 @@ def solve_contact(constraint: Any, motion: Any) -> None:
     after1 = -(constraint.inverse[0] * b1 + constraint.inverse[1] * b2)
     after2 = -(constraint.inverse[1] * b1 + constraint.inverse[2] * b2)
     if not (after1 >= ZERO and after2 >= ZERO):
-        after1, after2 = -constraint.pressure_mass[0] * b1, ZERO
+        after1, after2 = -constraint.normal_mass[0] * b1, ZERO
         if not (after1 >= ZERO and k12 * after1 + b2 >= ZERO):
-            after1, after2 = ZERO, -constraint.pressure_mass[1] * b2
+            after1, after2 = ZERO, -constraint.normal_mass[1] * b2
             if not (after2 >= ZERO and k12 * after2 + b1 >= ZERO):
                 after1 = after2 = ZERO
                 if not (b1 >= ZERO and b2 >= ZERO):
                     return
-    constraint.pressure_impulse[0], constraint.pressure_impulse[1] = after1, after2
+    constraint.normal_impulse[0], constraint.normal_impulse[1] = after1, after2
     push1, push2 = scale(after1 - before1, normal), scale(after2 - before2, normal)
     both = add(push1, push2)
     motion[body, 0] += INVERSE_MASS[body] * both.x
@@ -218,7 +217,7 @@ def separate(contact: Any, slot: Int, center: Any, angle: Any, share: Float) -> 
     mass, inertia = INVERSE_MASS[body], INVERSE_INERTIA[body]
     for i in range(contact.count):
         middle = Vector(center[body, 0], center[body, 1])
-        frame = around(middle, angle[body], Vector(LOCAL_CENTER[body, 0], LOCAL_CENTER[body, 1]))
+        frame = frame_at(body, middle.x, middle.y, angle[body])
         normal = Vector(contact.normal[0], contact.normal[1])
         plane = Vector(contact.point[0], contact.point[1])
         point = Vector(contact.points[i, 0], contact.points[i, 1])

@@ -1,4 +1,4 @@
-"""LunarLanders on the CPU, two to three microseconds per step."""
+"""LunarLanders on the CPU."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,12 @@ def make_lunar_landers(
     spec, engines = lunar_lander_spec(env_id, episode_limit), engine_table(env_id)
     rows, in_background = share_rows(count, threads, ENVIRONMENTS_PER_THREAD)
     assert spec.episode_limit is not None
-    shares = [[LanderGroup(share, engines, spec.episode_limit)] for share in rows]
+    shares = [[LanderBlock(share, engines, spec.episode_limit)] for share in rows]
     return CompiledEnvironments(spec, shares, count, in_background=in_background)
 
 
-class LanderGroup:
-    """Environments with neighbouring rows."""
+class LanderBlock:
+    """Environments with neighbouring rows, which one thread steps."""
 
     def __init__(self, rows: NDArray[np.int64], engines: NDArray[np.float64], limit: int) -> None:
         self._first, self._last = int(rows[0]), int(rows[-1]) + 1

@@ -17,8 +17,9 @@ F32 = np.float32
 Float = Any  # float32
 Int = Any  # int64; for Python's integers in an argument Numba compiles a function once per value
 ZERO, HALF, ONE, TWO = F32(0), F32(0.5), F32(1), F32(2)
+PI = F32(3.14159265359)
 EPSILON = np.finfo(np.float32).eps
-Bool = Any
+Bool = Any  # Python's or NumPy's, which are one type in a kernel
 
 
 class Vector(NamedTuple):

@@ -25,15 +25,15 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
         share[body] = ZERO
     for i in range(state.contact_count):
         contact = contacts[state.order[i]]
-        contact.has_impact, contact.impacts = False, 0
+        contact.impact_is_known, contact.impact_count = False, 0
     while True:
         first, earliest = np.int64(-1), ONE
         for i in range(state.contact_count):
             slot = state.order[i]
             contact, body = contacts[slot], slot // EDGES
-            if not contact.enabled or contact.impacts > MOST_IMPACTS:
+            if not contact.enabled or contact.impact_count > MOST_IMPACTS:
                 continue
-            if not contact.has_impact:
+            if not contact.impact_is_known:
                 if share[GROUND] < share[body]:
                     share[GROUND] = share[body]
                 elif share[body] < share[GROUND]:
@@ -47,10 +47,10 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
                     state.angle[body],
                 )
                 part = time_of_impact(edge_of(state, slot % EDGES), sweep)
-                contact.impact = smaller(passed + (ONE - passed) * part, ONE) if part < ONE else ONE
-                contact.has_impact = True
-            if contact.impact < earliest:
-                first, earliest = slot, contact.impact
+                contact.impact_time = smaller(passed + (ONE - passed) * part, ONE) if part < ONE else ONE
+                contact.impact_is_known = True
+            if contact.impact_time < earliest:
+                first, earliest = slot, contact.impact_time
         if first < 0 or ONE - F32(10) * EPSILON < earliest:
             return
         solve_impact_of(state, contacts, scratch, first, earliest)
@@ -78,8 +78,8 @@ def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when
     state.center[body, 0], state.center[body, 1] = center[body, 0], center[body, 1]
     state.angle[body] = angle[body]
     update(state, contact, slot)
-    contact.has_impact = False
-    contact.impacts += 1
+    contact.impact_is_known = False
+    contact.impact_count += 1
     if not contact.touching:
         contact.enabled = False
         center[body, 0], center[body, 1], angle[body], share[body], share[GROUND] = start
@@ -112,5 +112,5 @@ def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when
     for i in range(state.contact_count):
         other = state.order[i]
         if other // EDGES == body:
-            contacts[other].has_impact = False
+            contacts[other].impact_is_known = False
     move_box(state, contacts, body)

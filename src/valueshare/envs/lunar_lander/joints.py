@@ -22,6 +22,7 @@ from valueshare.envs.lunar_lander.bodies import (
 from valueshare.envs.lunar_lander.geometry import (
     F32,
     ONE,
+    PI,
     ZERO,
     Bool,
     Float,
@@ -36,8 +37,8 @@ from valueshare.envs.lunar_lander.geometry import (
     rule,
 )
 
-ANGULAR_SLOP = F32(2) / F32(180) * F32(np.pi)
-MOST_ANGULAR_CORRECTION = F32(8) / F32(180) * F32(np.pi)
+ANGULAR_SLOP = F32(2) / F32(180) * PI
+MOST_ANGULAR_CORRECTION = F32(8) / F32(180) * PI
 MOST_MOTOR_IMPULSE = TIME_STEP * F32(40)
 
 # By body; the lander has none.

@@ -1,4 +1,4 @@
-"""Where a polygon touches an edge of the ground: up to two points, by the axis of least overlap and clipping."""
+"""Where a polygon touches an edge of the ground: up to two points, by the axis of largest separation and clipping."""
 
 from typing import NamedTuple
 
@@ -72,7 +72,7 @@ def polygon_normal(body: Int, number: Int) -> Vector:
 
 
 @rule
-def overlap_along(normal: Vector, edge: Edge, body: Int, frame: Transform) -> Float:
+def separation_along(normal: Vector, edge: Edge, body: Int, frame: Transform) -> Float:
     """The least distance of a vertex from the edge along its normal."""
     least = LARGEST
     for number in range(VERTEX_COUNT[body]):
@@ -88,21 +88,21 @@ def collide(edge: Edge, body: Int, frame: Transform) -> Manifold:
     center = to_world(frame, Vector(LOCAL_CENTER[body, 0], LOCAL_CENTER[body, 1]))
     if dot(edge_normal, subtract(center, edge.start)) < ZERO:
         edge_normal, start, end, number1, number2 = negate(edge_normal), end, start, 1, 0
-    edge_overlap = overlap_along(edge_normal, edge, body, frame)
-    if edge_overlap > SKIN:
+    edge_separation = separation_along(edge_normal, edge, body, frame)
+    if edge_separation > SKIN:
         return nothing()
 
     count = VERTEX_COUNT[body]
-    face, face_overlap = 0, -LARGEST
+    face, face_separation = 0, -LARGEST
     for number in range(count):
         inward, point = negate(rotate(frame, polygon_normal(body, number))), to_world(frame, vertex(body, number))
-        overlap = smaller(dot(inward, subtract(point, edge.start)), dot(inward, subtract(point, edge.end)))
-        if overlap > face_overlap:
-            face, face_overlap = number, overlap
-    if face_overlap > SKIN:
+        separation = smaller(dot(inward, subtract(point, edge.start)), dot(inward, subtract(point, edge.end)))
+        if separation > face_separation:
+            face, face_separation = number, separation
+    if face_separation > SKIN:
         return nothing()
 
-    face_of_edge = not face_overlap > RELATIVE * edge_overlap + ABSOLUTE
+    face_of_edge = not face_separation > RELATIVE * edge_separation + ABSOLUTE
     if face_of_edge:
         best, least = 0, dot(edge_normal, rotate(frame, polygon_normal(body, 0)))
         for number in range(1, count):
@@ -142,14 +142,14 @@ def collide(edge: Edge, body: Int, frame: Transform) -> Manifold:
 
 
 @rule
-def moved_to(of: Clipped, frame: Transform) -> Clipped:
-    return Clipped(to_local(frame, of.point), of.feature)
+def moved_to(clipped: Clipped, frame: Transform) -> Clipped:
+    return Clipped(to_local(frame, clipped.point), clipped.feature)
 
 
 @rule
-def swapped(of: Clipped) -> Clipped:
-    feature = of.feature
-    return Clipped(of.point, Feature(feature.polygon, feature.edge, feature.polygon_kind, feature.edge_kind))
+def swapped(clipped: Clipped) -> Clipped:
+    feature = clipped.feature
+    return Clipped(clipped.point, Feature(feature.polygon, feature.edge, feature.polygon_kind, feature.edge_kind))
 
 
 @rule

@@ -8,6 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
+from valueshare.envs import compiled
 from valueshare.envs.compiled import StepOutput
 from valueshare.envs.lunar_lander import NUMBERS
 from valueshare.envs.lunar_lander.bodies import (
@@ -54,10 +55,12 @@ STEPS_PER_SECOND = 50.0
 MAIN_POWER, SIDE_POWER = 13.0, 0.6
 SIDE_HEIGHT, SIDE_AWAY = 14 / PIXELS, 12 / PIXELS
 INITIAL_FORCE = 1000.0
-NOT_STARTED, BEGINS = -2, -1  # elapsed steps before the seed is set, and before an episode's first observation
+# Elapsed steps before the seed is set, and between the reset of an episode and the step without action that gives its
+# first observation.
+NOT_STARTED, BEGINS = -2, -1
 
 # Compiled into the kernel from files that Numba's cache does not check: it checks this file only.
-SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+SOURCES = [*sorted(Path(__file__).parent.glob("*.py")), Path(compiled.__file__)]
 STATE = np.dtype(
     [
         *((name, *field) if isinstance(field, tuple) else (name, field) for name, field in WORLD_FIELDS.items()),
@@ -96,26 +99,26 @@ def step_lunar_landers(states: Any, contacts: Any, scratch: Any, inputs: Any, ou
             engines = inputs.engines[inputs.actions[i]]
             act(state, engines[0], engines[1], engines[2])
     # First the steps that were asked for, then those with which new episodes begin.
-    for begins in range(2):
-        waiting = np.int64(0)
+    for starting in range(2):
+        filled = np.int64(0)
         for i in range(count):
-            moves = states[i].elapsed == BEGINS if begins else states[i].elapsed > 0 and inputs.active[i]
-            if moves and begin_step(states[i], contacts[i], scratch, waiting):
-                scratch.waiting[waiting] = i
-                waiting += 1
+            moves = states[i].elapsed == BEGINS if starting else states[i].elapsed > 0 and inputs.active[i]
+            if moves and begin_step(states[i], contacts[i], scratch, filled):
+                scratch.lane_rows[filled] = i
+                filled += 1
             elif moves:
-                judge(states[i], contacts[i], i, inputs, outputs)
-            if waiting == LANES or (waiting > 0 and i == count - 1):
+                finish_step(states[i], contacts[i], i, inputs, outputs)
+            if filled == LANES or (filled > 0 and i == count - 1):
                 solve_lanes(scratch.lanes)
-                for lane in range(waiting):
-                    row = scratch.waiting[lane]
+                for lane in range(filled):
+                    row = scratch.lane_rows[lane]
                     end_flight(states[row], contacts[row], scratch, lane)
-                    judge(states[row], contacts[row], row, inputs, outputs)
-                waiting = np.int64(0)
+                    finish_step(states[row], contacts[row], row, inputs, outputs)
+                filled = np.int64(0)
 
 
 @rule
-def judge(state: Any, contacts: Any, i: Int, inputs: StepInput, outputs: StepOutput) -> None:
+def finish_step(state: Any, contacts: Any, i: Int, inputs: StepInput, outputs: StepOutput) -> None:
     """Observation, reward and the end of an episode, after a time step."""
     observation = outputs.observation[i]
     observe(state, observation)
@@ -125,7 +128,7 @@ def judge(state: Any, contacts: Any, i: Int, inputs: StepInput, outputs: StepOut
     if state.elapsed == BEGINS:
         state.elapsed = 0
         return
-    terminated = state.hull_touches or abs(observation[0]) >= 1
+    terminated = state.hull_has_touched or abs(observation[0]) >= 1
     if terminated:
         reward = -100.0
     if not state.awake:
@@ -143,13 +146,13 @@ def begin(state: Any, contacts: Any) -> None:
     """Start an episode; a step without action follows, before the first observation."""
     place_ground(state)
     state.contact_count, state.elapsed = 0, BEGINS
-    state.awake, state.hull_touches = True, False
+    state.awake, state.hull_has_touched = True, False
     for slot in range(MOST_CONTACTS):
         contacts[slot].exists = False
     for body in range(BODIES):
         set_motion(state.velocity, body, Motion(ZERO, ZERO, ZERO))
         keep_impulses(state, body, Impulses(ZERO, ZERO, ZERO, ZERO))
-        state.limit[body] = state.still[body] = state.leg_touches[body] = ZERO
+        state.limit[body] = state.sleep_time[body] = state.leg_touches[body] = ZERO
         x = F32(WIDTH / 2 - LEG_SIGN[body] * LEG_AWAY)
         turn = at_angle(LEG_ANGLE[body])
         frame = Transform(x, F32(HEIGHT), turn.sin, turn.cos)
@@ -241,15 +244,3 @@ def shaping_of(observation: Any) -> float:
     lost = np.sqrt(x * x + y * y) + np.sqrt(speed_x * speed_x + speed_y * speed_y) + abs(np.float64(observation[4]))
     legs: float = -100 * lost + 10 * (np.float64(observation[6]) + np.float64(observation[7]))
     return legs
-
-
-@rule
-def thrust(state: Any, frame: Transform, at_x: float, at_y: float, x: float, y: float, power: float) -> None:
-    """Push the lander against the direction (x, y) of a jet, at a point relative to its origin."""
-    impulse = Vector(-F32(x * power), -F32(y * power))
-    point = Vector(F32(at_x) + frame.x, F32(at_y) + frame.y)
-    arm = subtract(point, Vector(state.center[LANDER, 0], state.center[LANDER, 1]))
-    motion = state.velocity[LANDER]
-    motion[0] += INVERSE_MASS[LANDER] * impulse.x
-    motion[1] += INVERSE_MASS[LANDER] * impulse.y
-    motion[2] += INVERSE_INERTIA[LANDER] * cross(arm, impulse)

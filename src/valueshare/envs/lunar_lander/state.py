@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.lunar_lander.bodies import BODIES, EDGES, LOCAL_CENTER
+from valueshare.envs.lunar_lander.bodies import BODIES, EDGES, frame_at
 from valueshare.envs.lunar_lander.contacts import CONSTRAINT, MOST_CONTACTS
 from valueshare.envs.lunar_lander.distance import Edge
-from valueshare.envs.lunar_lander.geometry import F32, Float, Int, Transform, Vector, around, length, rule
+from valueshare.envs.lunar_lander.geometry import F32, PI, Float, Int, Transform, Vector, length, rule
 from valueshare.envs.lunar_lander.joints import Impulses
 from valueshare.envs.lunar_lander.velocities import LANES, ROWS
 
-MOST_TRANSLATION, MOST_ROTATION = F32(2), F32(0.5) * F32(3.14159265359)
+MOST_TRANSLATION, MOST_ROTATION = F32(2), F32(0.5) * PI
 
 # The fields of an environment's state that the world changes.
 WORLD_FIELDS = {
@@ -24,14 +24,14 @@ WORLD_FIELDS = {
     "force": (np.float32, 2),  # on the lander, in the first step
     "impulses": (np.float32, (BODIES, 4)),  # of the legs' joints
     "limit": (np.float32, BODIES),  # of them, in the step before
-    "still": (np.float32, BODIES),  # seconds without motion
+    "sleep_time": (np.float32, BODIES),  # seconds without motion
     "awake": np.bool_,
     "box": (np.float32, (BODIES, 4)),  # left, bottom, right, top: within it a body may touch something
     "edge": (np.float32, (EDGES, 4)),
     "edge_box": (np.float32, (EDGES, 4)),
     "contact_count": np.int32,
     "order": (np.int64, MOST_CONTACTS),  # slots of contacts, the newest first
-    "hull_touches": np.bool_,
+    "hull_has_touched": np.bool_,  # since the episode began: it ends then
     "leg_touches": (np.float32, BODIES),
 }
 
@@ -42,7 +42,7 @@ class Scratch(NamedTuple):
     constraints: NDArray[Any]  # [MOST_CONTACTS] CONSTRAINT
     share: NDArray[np.float32]  # [BODIES + 1] of the step that has passed
     lanes: NDArray[np.float32]  # [ROWS * LANES] environments that are solved together
-    waiting: NDArray[np.int64]  # [LANES] which environments the lanes are
+    lane_rows: NDArray[np.int64]  # [LANES] which environments the lanes are
 
 
 def make_scratch() -> Scratch:
@@ -57,11 +57,6 @@ def make_scratch() -> Scratch:
 @rule
 def body_frame(state: Any, body: Int) -> Transform:
     return frame_at(body, state.center[body, 0], state.center[body, 1], state.angle[body])
-
-
-@rule
-def frame_at(body: Int, x: Float, y: Float, angle: Float) -> Transform:
-    return around(Vector(x, y), angle, Vector(LOCAL_CENTER[body, 0], LOCAL_CENTER[body, 1]))
 
 
 @rule

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from valueshare.envs.lunar_lander.bodies import LOCAL_CENTER, RADIUS, SLOP
+from valueshare.envs.lunar_lander.bodies import RADIUS, SLOP, frame_at
 from valueshare.envs.lunar_lander.distance import (
     Corner,
     Edge,
@@ -23,13 +23,13 @@ from valueshare.envs.lunar_lander.geometry import (
     F32,
     HALF,
     ONE,
+    PI,
     ZERO,
     Float,
     Int,
     Transform,
     Vector,
     add,
-    around,
     dot,
     negate,
     normalized,
@@ -45,7 +45,7 @@ from valueshare.envs.lunar_lander.geometry import (
 TARGET = max(SLOP, RADIUS + RADIUS - F32(3) * SLOP)  # the separation at which they touch
 TOLERANCE = F32(0.25) * SLOP
 MOST_AXES, MOST_ROOT_STEPS, MOST_PUSHES = 20, 50, 16
-TWO_PI = F32(2) * F32(3.14159265359)
+TWO_PI = F32(2) * PI
 
 
 class Sweep(NamedTuple):
@@ -72,9 +72,9 @@ BETWEEN_POINTS, OF_EDGE, OF_POLYGON = range(3)
 @rule
 def transform_at(sweep: Sweep, fraction: Float) -> Transform:
     rest = ONE - fraction
-    center = Vector(rest * sweep.start.x + fraction * sweep.end.x, rest * sweep.start.y + fraction * sweep.end.y)
+    x, y = rest * sweep.start.x + fraction * sweep.end.x, rest * sweep.start.y + fraction * sweep.end.y
     angle = rest * sweep.start_angle + fraction * sweep.end_angle
-    return around(center, angle, Vector(LOCAL_CENTER[sweep.body, 0], LOCAL_CENTER[sweep.body, 1]))
+    return frame_at(sweep.body, x, y, angle)
 
 
 @rule
@@ -122,7 +122,10 @@ def separation(axis: Axis, edge: Edge, on_edge: Int, body: Int, on_polygon: Int,
 
 @rule
 def time_of_impact(edge: Edge, sweep: Sweep) -> Float:
-    """The fraction of the sweep at which polygon and edge touch; 1: they do not, or they overlap from the start."""
+    """The fraction of the sweep at which polygon and edge touch.
+
+    1: they do not, they overlap from the start, or no axis was found that settles it.
+    """
     turns = TWO_PI * np.floor(sweep.start_angle / TWO_PI)
     body = sweep.body
     path = Sweep(body, sweep.start, sweep.start_angle - turns, sweep.end, sweep.end_angle - turns)

@@ -80,7 +80,7 @@ def write_joint(lanes: Any, row: Int, lane: Int, of: Joint) -> None:
 
 @rule
 def solve_lanes(lanes: Any) -> None:
-    """All lanes at once: joints alone. Shapes: lanes [ROWS * LANES]."""
+    """All lanes at once: joints alone. Lanes that are not in use hold old numbers. Shapes: lanes [ROWS * LANES]."""
     for _ in range(ITERATIONS):
         for lane in range(LANES):
             lander = read_motion(lanes, LANDER_ROW, lane)

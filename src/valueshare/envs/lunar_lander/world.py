@@ -1,8 +1,8 @@
 """One time step of the world: contacts, velocities, positions, and impacts within the step.
 
-The physics is that of Box2D 2.3.10, which Gymnasium and EnvPool use (Erin Catto, zlib licence; pybox2d), in the same
-order: each step has the same result, to the last bit where processors round alike. What Box2D can do beyond this scene
-is left out, and so are the particles of the engines, which touch neither lander nor legs.
+The physics is that of Box2D 2.3 (pybox2d 2.3.10, which Gymnasium and EnvPool use), written anew for this scene alone:
+see THIRD_PARTY_LICENSES. It computes in the same order, so each step has the same result, to the last bit where
+processors round alike. The particles of the engines are left out, which touch neither lander nor legs.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from valueshare.envs.lunar_lander.bodies import BODIES, INVERSE_MASS, LANDER, LEFT_LEG, RIGHT_LEG, TIME_STEP
 from valueshare.envs.lunar_lander.contact_list import collect, move_box, update_contacts
 from valueshare.envs.lunar_lander.contacts import STEP_CORRECTION, STEP_TOLERANCE, separate, warm_start
-from valueshare.envs.lunar_lander.geometry import F32, ZERO, Bool, Int, rule, smaller
+from valueshare.envs.lunar_lander.geometry import F32, PI, ZERO, Bool, Int, rule, smaller
 from valueshare.envs.lunar_lander.impacts import solve_impacts
 from valueshare.envs.lunar_lander.joints import Motion, apply_impulses, kept_impulses, make_joint, solve_positions
 from valueshare.envs.lunar_lander.state import Scratch, impulses_of, keep_impulses, move
@@ -35,7 +35,7 @@ from valueshare.envs.lunar_lander.velocities import (
 GRAVITY = F32(-10)
 POSITION_ITERATIONS = 2 * 30
 TIME_TO_SLEEP, SLOW = F32(0.5), F32(0.01)
-SLOW_SPIN = F32(2) / F32(180) * F32(3.14159265359)
+SLOW_SPIN = F32(2) / F32(180) * PI
 
 
 @rule
@@ -88,8 +88,8 @@ def begin_step(state: Any, contacts: Any, scratch: Scratch, lane: Int) -> bool:
         constraint = scratch.constraints[i]
         contact = contacts[constraint.slot]
         for point in range(constraint.count):
-            contact.pressure[point] = constraint.pressure_impulse[point]
-            contact.friction[point] = constraint.friction_impulse[point]
+            contact.normal_impulse[point] = constraint.normal_impulse[point]
+            contact.tangent_impulse[point] = constraint.tangent_impulse[point]
     end_step(state, contacts, scratch, count)
     return False
 
@@ -137,10 +137,10 @@ def rest(state: Any, is_solved: bool) -> None:
         motion = state.velocity[body]
         speed = motion[0] * motion[0] + motion[1] * motion[1]
         if motion[2] * motion[2] > SLOW_SPIN * SLOW_SPIN or speed > SLOW * SLOW:
-            state.still[body] = ZERO
+            state.sleep_time[body] = ZERO
         else:
-            state.still[body] += TIME_STEP
-        least = smaller(least, state.still[body])
+            state.sleep_time[body] += TIME_STEP
+        least = smaller(least, state.sleep_time[body])
     if least >= TIME_TO_SLEEP and is_solved:
         state.awake = False
         for body in range(BODIES):

@@ -22,13 +22,13 @@ def make_minatar(
     rows, in_background = share_rows(len(env_ids), threads, ENVIRONMENTS_PER_THREAD)
     names = np.array(env_ids)
     shares = [
-        [GameGroup(name, share[names[share] == name], episode_limit) for name in dict.fromkeys(names[share].tolist())]
+        [GameBlock(name, share[names[share] == name], episode_limit) for name in dict.fromkeys(names[share].tolist())]
         for share in rows
     ]
     return CompiledEnvironments(minatar_spec(env_ids, episode_limit), shares, len(env_ids), in_background=in_background)
 
 
-class GameGroup:
+class GameBlock:
     """Environments of one game."""
 
     def __init__(self, name: str, rows: NDArray[np.int64], episode_limit: int | None) -> None:

@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from valueshare import splitmix
+from valueshare.envs import compiled
 from valueshare.envs.compiled import StepOutput
 from valueshare.splitmix import S32, Bits, bits, randint, source_type, uniform
 
@@ -20,7 +21,7 @@ IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
 NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
 
 # Compiled into every game from files that Numba's cache does not check: it checks the file of the game only.
-SOURCES = (Path(__file__), Path(__file__).with_name("tables.py"), Path(splitmix.__file__))
+SOURCES = (Path(__file__), Path(__file__).with_name("tables.py"), Path(splitmix.__file__), Path(compiled.__file__))
 
 rule = njit(error_model="numpy")  # a function that is compiled into a kernel
 # Numba looks for cached code under the name of the kernel, and reads the old types of its arguments before it checks
