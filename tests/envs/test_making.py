@@ -50,7 +50,7 @@ def test_envpool_where_it_has_the_id() -> None:
     [
         ("lunarlander-v3", None, "did you mean LunarLander-v3"),
         ("CartPole-v7", "gymnasium", "did you mean CartPole-v1"),
-        ("Xyzzyq", None, "no EnvPool environment, Gymnasium environment, Atari game or MinAtar game has a sim"),
+        ("Xyzzyq", None, "no EnvPool environment, Gymnasium environment, Atari game or compiled environment"),
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box or Discrete observations"),

@@ -79,7 +79,7 @@ BACKENDS: dict[Backend, BackendInfo] = {
         is_slow=True,
     ),
     "numba": BackendInfo(
-        kind="compiled environment",
+        kind="compiled environment (MinAtar, LunarLander)",
         make=lambda names, options: _make_compiled(names, options),
         spec=lambda names, _: _compiled_spec(names),
         known_names=lambda _: [*minatar_names(), *LUNAR_LANDERS],
