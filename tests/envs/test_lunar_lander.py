@@ -1,12 +1,14 @@
 """The compiled LunarLander against EnvPool's, which runs Box2D: the same observations, rewards and ends, to the bit."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rounding import to_the_bit
 
+import valueshare
 from valueshare.envs import Environments, make_environments
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.compiled import CompiledEnvironments
@@ -69,6 +71,31 @@ def test_episodes_are_those_of_envpool(policy: Policy) -> None:
     if policy is landing:
         assert ends["landing"] > 20
         assert ends["limit"] > 5
+
+
+@to_the_bit
+def test_runs_with_either_backend_have_the_same_records(tmp_path: Path) -> None:
+    runs = {
+        backend: valueshare.train(
+            "LunarLander-v3",
+            k=[0, 4],
+            seeds=2,
+            steps=300,
+            learning_starts=100,
+            checkpoint_interval=150,
+            eval_interval=150,
+            eval_episodes=2,
+            eval_episode_limit=100,
+            hidden=(8,),
+            backend=backend,
+            out=tmp_path / backend,
+            launcher=valueshare.LauncherOptions(workers=1),
+            progress=False,
+        )
+        for backend in ("numba", "envpool")
+    }
+    assert runs["numba"].records.height == 4 * 3
+    assert runs["numba"].records.equals(runs["envpool"].records)
 
 
 @to_the_bit

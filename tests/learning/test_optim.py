@@ -143,6 +143,16 @@ def test_moments_of_a_gradient_that_stays_0_end_at_0(update: Callable[..., None]
         assert torch.equal(moment[3], old[3])
 
 
+def test_small_moments_of_half_precision_are_kept() -> None:
+    """Where numbers end at 6e-5, there are none to spare."""
+    parameters = {"w": torch.zeros(P, 2, dtype=torch.float16)}
+    moments = zero_moments(parameters)
+    moments.first["w"][:] = 0.5
+    ones = torch.ones(P, dtype=torch.float16)
+    adam_(parameters, {"w": torch.zeros_like(parameters["w"])}, moments, ones, ones > 0)
+    assert (moments.first["w"] - 0.45).abs().max() < 1e-3
+
+
 def copies(*trees: Any) -> Any:
     return copy.deepcopy(trees)
 
