@@ -1,12 +1,12 @@
 """Where the time of training goes on a CPU: the parts of real steps, after agents have trained for a while.
 
-    taskset -c 0 python benchmarks/where_time_goes.py --label now --json now.json            # half a minute
-    taskset -c 0 python benchmarks/where_time_goes.py --compile --label "now, compiled" --json compiled.json
+    python benchmarks/where_time_goes.py --label now --json now.json                        # half a minute
+    python benchmarks/where_time_goes.py --compile --label "now, compiled" --json compiled.json
     python benchmarks/where_time_goes.py --draw now.json compiled.json --figure where-time-goes.png
 
-LunarLander-v3 with its preset, 32 agents, one thread. `valueshare bench population` measures each part alone, with new
-agents; here agents train, and the parts are timed as they alternate in the loop. To measure another version of the
-package, put its `src` on PYTHONPATH.
+LunarLander-v3 with the generic preset, 32 agents, one thread (pin it to a core with `taskset -c 0`). `valueshare bench
+population` measures each part alone, with new agents; here agents train, and the parts are timed as they alternate in
+the loop. To measure another version of the package, put its `src` on PYTHONPATH.
 """
 
 import argparse

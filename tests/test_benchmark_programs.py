@@ -103,6 +103,18 @@ def test_the_compiled_lunar_lander_against_envpool() -> None:
     assert [line.split()[:2] for line in lines[2:5]] == [["9", name] for name in ("random", "hovering", "landing")]
 
 
+def test_where_time_goes(tmp_path: Path) -> None:
+    """The parts of 60 steps of two agents; then a figure of both files."""
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in files:
+        program("where_time_goes.py", "--agents", "2", "--steps", "60", "--label", path.stem, "--json", str(path))
+        measured = json.loads(path.read_text())
+        assert measured["label"] == path.stem
+        assert min(measured["us"].values()) > 0
+    program("where_time_goes.py", "--draw", *map(str, files), "--figure", str(tmp_path / "figure.png"))
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 def test_one_agent_against_its_peer(tmp_path: Path) -> None:
     path = tmp_path / "one.json"

@@ -198,7 +198,7 @@ def test_specs() -> None:
     for name in ("Brekout-MinAtar", "breakout-minatar", "MinAtar/Breakout-v1"):
         with pytest.raises(InvalidInput, match=f"no environment '{name}': did you mean Breakout-MinAtar"):
             environment_spec(name)
-    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no MinAtar game has a similar name"):
+    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no compiled environment"):
         environment_spec("CartPole-v1", "numba")
 
 
@@ -222,7 +222,7 @@ def test_the_type_of_states_changes_with_the_sources_that_are_compiled_into_game
     for path in copies:
         path.write_bytes(path.read_bytes() + b"#")
         types.add(rows.record(x=np.int8))
-    assert len(types) == 4
+    assert len(types) == 1 + len(copies)
 
 
 def test_resumed_training_is_uninterrupted(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ MODES = {  # the first that matches
     r"^valueshare bench atari ": Mode(slow=f"{SHORT_BENCH} --agents 2 --loops serial delayed-groups-2"),
     r"^valueshare bench ": Mode(slow=""),
     r"^python benchmarks/(cost_against_size|one_agent|presets_sb3)|against_peers_population": Mode(test=BENCHMARKS),
+    r"^python benchmarks/(lunar_lander|where_time_goes)": Mode(test=BENCHMARKS),
     r"benchmarks/soak|^python benchmarks/fuzz\.py --cases": Mode(test=RELIABILITY),
     r"^python benchmarks/(fuzz|cluster_plan)": Mode(slow=""),
     r"^python benchmarks/against_rliable": Mode(slow="--resamples 100"),
