@@ -39,7 +39,7 @@ from valueshare.envs.lunar_lander.geometry import (
 
 MOST_CONTACTS = BODIES * EDGES
 MOST_CONDITION = F32(1000)
-STEP_CORRECTION, IMPACT_CORRECTION = F32(0.2), F32(0.75)  # share of an overlap that one iteration takes away
+STEP_CORRECTION, IMPACT_CORRECTION = F32(0.2), F32(0.75)  # part of an overlap that one iteration takes away
 MOST_CORRECTION = F32(0.2)
 STEP_TOLERANCE, IMPACT_TOLERANCE = F32(-3) * SLOP, F32(-1.5) * SLOP
 # The bottom of the world has Box2D's default friction.
@@ -211,8 +211,8 @@ def solve_contact(constraint: Any, motion: Any) -> None:
 
 
 @rule
-def separate(contact: Any, slot: Int, center: Any, angle: Any, share: Float) -> Float:
-    """Move a body out of the ground, by a share of the overlap; returns the least separation of its points."""
+def separate(contact: Any, slot: Int, center: Any, angle: Any, rate: Float) -> Float:
+    """Move a body out of the ground, by this part of the overlap; returns the least separation of its points."""
     body, least = slot // EDGES, ZERO
     mass, inertia = INVERSE_MASS[body], INVERSE_INERTIA[body]
     for i in range(contact.count):
@@ -229,7 +229,7 @@ def separate(contact: Any, slot: Int, center: Any, angle: Any, share: Float) -> 
             apart = dot(subtract(point, plane), normal) - RADIUS - RADIUS
             normal = negate(normal)
         least = smaller(least, apart)
-        correction = clamp(share * (apart + SLOP), -MOST_CORRECTION, ZERO)
+        correction = clamp(rate * (apart + SLOP), -MOST_CORRECTION, ZERO)
         arm = subtract(point, middle)
         across = cross(arm, normal)
         impulse = scale(-correction / (mass + inertia * across * across), normal)

@@ -14,15 +14,15 @@ from valueshare.envs.lunar_lander.velocities import solve_impact
 
 IMPACT_ITERATIONS = 20
 MOST_IMPACTS = 8  # of one contact within a step
-GROUND = BODIES  # among the bodies' shares of a step
+GROUND = BODIES  # after the bodies, in `Scratch.passed`
 
 
 @rule
 def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
     """Stop bodies where they would pass through an edge within the step, the earliest first."""
-    center, angle, share = state.start_center, state.start_angle, scratch.share
+    center, angle, passed = state.start_center, state.start_angle, scratch.passed
     for body in range(BODIES + 1):
-        share[body] = ZERO
+        passed[body] = ZERO
     for i in range(state.contact_count):
         contact = contacts[state.order[i]]
         contact.impact_is_known, contact.impact_count = False, 0
@@ -34,11 +34,11 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
             if not contact.enabled or contact.impact_count > MOST_IMPACTS:
                 continue
             if not contact.impact_is_known:
-                if share[GROUND] < share[body]:
-                    share[GROUND] = share[body]
-                elif share[body] < share[GROUND]:
-                    advance_start(state, body, share, share[GROUND])
-                passed = share[body]
+                if passed[GROUND] < passed[body]:
+                    passed[GROUND] = passed[body]
+                elif passed[body] < passed[GROUND]:
+                    advance_start(state, body, passed, passed[GROUND])
+                begun = passed[body]
                 sweep = Sweep(
                     body,
                     Vector(center[body, 0], center[body, 1]),
@@ -47,7 +47,7 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
                     state.angle[body],
                 )
                 part = time_of_impact(edge_of(state, slot % EDGES), sweep)
-                contact.impact_time = smaller(passed + (ONE - passed) * part, ONE) if part < ONE else ONE
+                contact.impact_time = smaller(begun + (ONE - begun) * part, ONE) if part < ONE else ONE
                 contact.impact_is_known = True
             if contact.impact_time < earliest:
                 first, earliest = slot, contact.impact_time
@@ -57,24 +57,24 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
 
 
 @rule
-def advance_start(state: Any, body: Int, share: Any, until: Float) -> None:
-    """Shapes: share [BODIES + 1]."""
-    part = (until - share[body]) / (ONE - share[body])
+def advance_start(state: Any, body: Int, passed: Any, until: Float) -> None:
+    """Shapes: passed [BODIES + 1]."""
+    part = (until - passed[body]) / (ONE - passed[body])
     rest, center = ONE - part, state.start_center[body]
     center[0] = rest * center[0] + part * state.center[body, 0]
     center[1] = rest * center[1] + part * state.center[body, 1]
     state.start_angle[body] = rest * state.start_angle[body] + part * state.angle[body]
-    share[body] = until
+    passed[body] = until
 
 
 @rule
 def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when: Float) -> None:
     body, contact = slot // EDGES, contacts[slot]
-    center, angle, share = state.start_center, state.start_angle, scratch.share
-    start = center[body, 0], center[body, 1], angle[body], share[body], share[GROUND]
+    center, angle, passed = state.start_center, state.start_angle, scratch.passed
+    start = center[body, 0], center[body, 1], angle[body], passed[body], passed[GROUND]
     end = state.center[body, 0], state.center[body, 1], state.angle[body]
-    advance_start(state, body, share, when)
-    share[GROUND] = when
+    advance_start(state, body, passed, when)
+    passed[GROUND] = when
     state.center[body, 0], state.center[body, 1] = center[body, 0], center[body, 1]
     state.angle[body] = angle[body]
     update(state, contact, slot)
@@ -82,7 +82,7 @@ def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when
     contact.impact_count += 1
     if not contact.touching:
         contact.enabled = False
-        center[body, 0], center[body, 1], angle[body], share[body], share[GROUND] = start
+        center[body, 0], center[body, 1], angle[body], passed[body], passed[GROUND] = start
         state.center[body, 0], state.center[body, 1], state.angle[body] = end
         return
 

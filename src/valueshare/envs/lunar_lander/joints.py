@@ -74,7 +74,7 @@ class Impulses(NamedTuple):
 class Joint(NamedTuple):
     """What does not change while the velocities of a step are solved."""
 
-    limit: Float  # -1: at the lowest angle, 1: at the highest, 0: between them
+    limit_state: Float  # -1: at the lowest angle, 1: at the highest, 0: between them
     motor_speed: Float
     arm_a: Vector  # from the centre of the lander to the joint
     arm_b: Vector  # from the centre of the leg
@@ -98,21 +98,21 @@ def make_joint(leg: Int, lander_angle: Float, leg_angle: Float) -> Joint:
     k22 = M_A + M_B + a.x * a.x * I_A + b.x * b.x * I_B
     k23 = a.x * I_A + b.x * I_B
     k33 = I_A + I_B
-    angle, limit = leg_angle - lander_angle - LEG_ANGLE[leg], ZERO
+    angle, limit_state = leg_angle - lander_angle - LEG_ANGLE[leg], ZERO
     if angle <= LOWEST[leg]:
-        limit = -ONE
+        limit_state = -ONE
     elif angle >= HIGHEST[leg]:
-        limit = ONE
+        limit_state = ONE
     # k1·(k2 x k3), of the columns
     determinant = k11 * (k22 * k33 - k23 * k23) + k12 * (k23 * k13 - k12 * k33) + k13 * (k12 * k23 - k22 * k13)
     of_point = ONE / (k11 * k22 - k12 * k12)
-    return Joint(limit, MOTOR_SPEED[leg], a, b, k11, k12, k13, k22, k23, k33, of_point, ONE / determinant)
+    return Joint(limit_state, MOTOR_SPEED[leg], a, b, k11, k12, k13, k22, k23, k33, of_point, ONE / determinant)
 
 
 @rule
-def kept_impulses(joint: Joint, before: Impulses, limit_before: Float) -> Impulses:
+def kept_impulses(joint: Joint, before: Impulses, state_before: Float) -> Impulses:
     """Those of the step before; a limit that is reached anew begins at 0."""
-    limit = before.limit if joint.limit != ZERO and joint.limit == limit_before else ZERO
+    limit = before.limit if joint.limit_state != ZERO and joint.limit_state == state_before else ZERO
     return Impulses(before.x, before.y, limit, before.motor)
 
 
@@ -138,12 +138,12 @@ def solve_velocities(joint: Joint, before: Impulses, a: Motion, b: Motion) -> tu
     arm_a, arm_b = joint.arm_a, joint.arm_b
     slip_x = b.x + -spin_b * arm_b.y - a.x - -spin_a * arm_a.y
     slip_y = b.y + spin_b * arm_b.x - a.y - spin_a * arm_a.x
-    if joint.limit == ZERO:
+    if joint.limit_state == ZERO:
         push, turn, limit = solve_point(joint, -slip_x, -slip_y), ZERO, before.limit
     else:
         push, turn = solve_point_and_angle(joint, slip_x, slip_y, spin_b - spin_a)
         limit = before.limit + turn
-        if limit * joint.limit > ZERO:  # a limit only pushes back
+        if limit * joint.limit_state > ZERO:  # a limit only pushes back
             rest_x, rest_y = -slip_x + before.limit * joint.k13, -slip_y + before.limit * joint.k23
             push, turn, limit = solve_point(joint, rest_x, rest_y), -before.limit, ZERO
     moved_a = Motion(a.x - M_A * push.x, a.y - M_A * push.y, spin_a - I_A * (cross(arm_a, push) + turn))
@@ -169,15 +169,15 @@ def solve_point_and_angle(joint: Joint, x: Float, y: Float, z: Float) -> tuple[V
 
 
 @rule
-def solve_positions(leg: Int, limit: Float, center: Any, angle: Any) -> Bool:
+def solve_positions(leg: Int, limit_state: Float, center: Any, angle: Any) -> Bool:
     """Move lander and leg together where they drifted apart; whether they were within the tolerance.
 
     Shapes: center [BODIES, 2], angle [BODIES], changed in place.
     """
     angle_a, angle_b, beyond = angle[LANDER], angle[leg], ZERO
-    if limit != ZERO:
+    if limit_state != ZERO:
         between = angle_b - angle_a - LEG_ANGLE[leg]
-        if limit < ZERO:
+        if limit_state < ZERO:
             error = between - LOWEST[leg]
             beyond = -error
             error = clamp(error + ANGULAR_SLOP, -MOST_ANGULAR_CORRECTION, ZERO)

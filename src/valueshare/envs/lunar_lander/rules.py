@@ -81,7 +81,7 @@ class StepInput(NamedTuple):
     actions: NDArray[np.int64]  # [E]
     active: NDArray[np.bool_]  # [E]
     engines: NDArray[np.float64]  # [n, 3] of each action
-    limit: int  # steps after which an episode is truncated
+    episode_limit: int  # steps after which an episode is truncated
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -133,7 +133,7 @@ def finish_step(state: Any, contacts: Any, i: Int, inputs: StepInput, outputs: S
         reward = -100.0
     if not state.awake:
         terminated, reward = True, 100.0
-    truncated = not terminated and state.elapsed >= inputs.limit
+    truncated = not terminated and state.elapsed >= inputs.episode_limit
     outputs.reward[i], outputs.terminated[i], outputs.truncated[i] = reward, terminated, truncated
     if terminated or truncated:
         for number in range(NUMBERS):
@@ -152,7 +152,7 @@ def begin(state: Any, contacts: Any) -> None:
     for body in range(BODIES):
         set_motion(state.velocity, body, Motion(ZERO, ZERO, ZERO))
         keep_impulses(state, body, Impulses(ZERO, ZERO, ZERO, ZERO))
-        state.limit[body] = state.sleep_time[body] = state.leg_touches[body] = ZERO
+        state.limit_state[body] = state.sleep_time[body] = state.leg_touches[body] = ZERO
         x = F32(WIDTH / 2 - LEG_SIGN[body] * LEG_AWAY)
         turn = at_angle(LEG_ANGLE[body])
         frame = Transform(x, F32(HEIGHT), turn.sin, turn.cos)

@@ -23,7 +23,7 @@ WORLD_FIELDS = {
     "velocity": (np.float32, (BODIES, 3)),  # of the centre, and angular velocity
     "force": (np.float32, 2),  # on the lander, in the first step
     "impulses": (np.float32, (BODIES, 4)),  # of the legs' joints
-    "limit": (np.float32, BODIES),  # of them, in the step before
+    "limit_state": (np.float32, BODIES),  # of them, in the last step
     "sleep_time": (np.float32, BODIES),  # seconds without motion
     "awake": np.bool_,
     "box": (np.float32, (BODIES, 4)),  # left, bottom, right, top: within it a body may touch something
@@ -40,7 +40,7 @@ class Scratch(NamedTuple):
     """Memory that the steps of a thread share."""
 
     constraints: NDArray[Any]  # [MOST_CONTACTS] CONSTRAINT
-    share: NDArray[np.float32]  # [BODIES + 1] of the step that has passed
+    passed: NDArray[np.float32]  # [BODIES + 1] fraction of the step, of each body and of the ground
     lanes: NDArray[np.float32]  # [ROWS * LANES] environments that are solved together
     lane_rows: NDArray[np.int64]  # [LANES] which environments the lanes are
 

@@ -71,7 +71,7 @@ def read_joint(lanes: Any, row: Int, lane: Int) -> Joint:
 @rule
 def write_joint(lanes: Any, row: Int, lane: Int, of: Joint) -> None:
     numbers = (
-        *(of.limit, of.motor_speed, of.arm_a.x, of.arm_a.y, of.arm_b.x, of.arm_b.y),
+        *(of.limit_state, of.motor_speed, of.arm_a.x, of.arm_a.y, of.arm_b.x, of.arm_b.y),
         *(of.k11, of.k12, of.k13, of.k22, of.k23, of.k33, of.inverse_of_point, of.inverse_of_all),
     )
     for number in range(JOINT_NUMBERS):

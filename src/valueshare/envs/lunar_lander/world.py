@@ -61,9 +61,9 @@ def begin_step(state: Any, contacts: Any, scratch: Scratch, lane: Int) -> bool:
         warm_start(scratch.constraints[i], motion)
     right = make_joint(RIGHT_LEG, state.angle[LANDER], state.angle[RIGHT_LEG])
     left = make_joint(LEFT_LEG, state.angle[LANDER], state.angle[LEFT_LEG])
-    right_impulses = kept_impulses(right, impulses_of(state, RIGHT_LEG), state.limit[RIGHT_LEG])
-    left_impulses = kept_impulses(left, impulses_of(state, LEFT_LEG), state.limit[LEFT_LEG])
-    state.limit[RIGHT_LEG], state.limit[LEFT_LEG] = right.limit, left.limit
+    right_impulses = kept_impulses(right, impulses_of(state, RIGHT_LEG), state.limit_state[RIGHT_LEG])
+    left_impulses = kept_impulses(left, impulses_of(state, LEFT_LEG), state.limit_state[LEFT_LEG])
+    state.limit_state[RIGHT_LEG], state.limit_state[LEFT_LEG] = right.limit_state, left.limit_state
     lander, right_leg = apply_impulses(right, right_impulses, motion_of(motion, LANDER), motion_of(motion, RIGHT_LEG))
     lander, left_leg = apply_impulses(left, left_impulses, lander, motion_of(motion, LEFT_LEG))
     if count == 0:
@@ -117,8 +117,8 @@ def end_step(state: Any, contacts: Any, scratch: Scratch, count: Int) -> None:
         for i in range(count):
             slot = scratch.constraints[i].slot
             least = smaller(least, separate(contacts[slot], slot, state.center, state.angle, STEP_CORRECTION))
-        right_fits = solve_positions(RIGHT_LEG, state.limit[RIGHT_LEG], state.center, state.angle)
-        left_fits = solve_positions(LEFT_LEG, state.limit[LEFT_LEG], state.center, state.angle)
+        right_fits = solve_positions(RIGHT_LEG, state.limit_state[RIGHT_LEG], state.center, state.angle)
+        left_fits = solve_positions(LEFT_LEG, state.limit_state[LEFT_LEG], state.center, state.angle)
         is_solved = least >= STEP_TOLERANCE and right_fits and left_fits
         if is_solved:
             break
