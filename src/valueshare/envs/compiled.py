@@ -37,9 +37,9 @@ class Block(Protocol):
 
 
 class CompiledEnvironments(Environments):
-    """E environments, a share of them per thread.
+    """E environments, divided among threads.
 
-    With one thread, or few environments, that is the thread of `send`.
+    With one thread, or few environments, they are stepped in the thread that calls `send`.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def solve_impacts(state: Any, contacts: Any, scratch: Scratch) -> None:
 
 @rule
 def advance_start(state: Any, body: Int, passed: Any, until: Float) -> None:
-    """Shapes: passed [BODIES + 1]."""
+    """Move the start of a body's motion to a later fraction of the step. Shapes: passed [BODIES + 1]."""
     part = (until - passed[body]) / (ONE - passed[body])
     rest, center = ONE - part, state.start_center[body]
     center[0] = rest * center[0] + part * state.center[body, 0]
@@ -69,6 +69,7 @@ def advance_start(state: Any, body: Int, passed: Any, until: Float) -> None:
 
 @rule
 def solve_impact_of(state: Any, contacts: Any, scratch: Scratch, slot: Int, when: Float) -> None:
+    """Move the body of a contact back to its impact, solve all contacts of the body there, and let it move on."""
     body, contact = slot // EDGES, contacts[slot]
     center, angle, passed = state.start_center, state.start_angle, scratch.passed
     start = center[body, 0], center[body, 1], angle[body], passed[body], passed[GROUND]

@@ -125,7 +125,7 @@ def finish_step(state: Any, contacts: Any, i: Int, inputs: StepInput, outputs: S
     shaping = shaping_of(observation)
     reward = shaping - state.shaping - state.fuel
     state.shaping = shaping
-    if state.elapsed == BEGINS:
+    if state.elapsed == BEGINS:  # the first observation, of no action of the agent: it has no reward and ends nothing
         state.elapsed = 0
         return
     terminated = state.hull_has_touched or abs(observation[0]) >= 1

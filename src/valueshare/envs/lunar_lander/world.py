@@ -40,9 +40,9 @@ SLOW_SPIN = F32(2) / F32(180) * PI
 
 @rule
 def begin_step(state: Any, contacts: Any, scratch: Scratch, lane: Int) -> bool:
-    """The first half of a time step, up to the velocities; False: they are solved already, with those of contacts.
+    """Begin a time step. True: the environment is in this lane, and its velocities are still to be solved.
 
-    Else they are to be solved in this lane. Shapes: contacts [MOST_CONTACTS].
+    False: it touches the ground, and its whole time step is done. Shapes: contacts [MOST_CONTACTS].
     """
     update_contacts(state, contacts)
     motion = state.velocity
