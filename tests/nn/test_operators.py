@@ -34,9 +34,10 @@ TF32 = 2e-3  # relative to the largest number: TensorFloat-32 has 10 bits of man
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SHAPES = {
-    "vectors": NetworkShape(
-        (6,), actions=5, hidden=(16, 18)
-    ),  # 18 is padded to 20 in products, so `stream` is not used
+    "vectors": NetworkShape((6,), actions=5, hidden=(16, 20)),
+    "matrices": NetworkShape((2, 3), actions=5, hidden=(24, 16), observation_scale=0.5),
+    "three layers": NetworkShape((6,), actions=5, hidden=(16, 12, 20)),
+    "unaligned": NetworkShape((6,), actions=5, hidden=(16, 18)),  # 18 is padded to 20 in products
     "frames": NetworkShape((4, 84, 84), actions=18, hidden=(64,), initialization="pytorch"),
     "odd frames": NetworkShape((3, 43, 50), actions=3, hidden=(36,), initialization="pytorch"),
     "small bools": NetworkShape((7, 10, 9), actions=6, hidden=(32,), initialization="pytorch"),
@@ -47,7 +48,7 @@ SHAPES = {
 def observations(name: str, batch: int = BATCH) -> Tensor:
     shape = (AGENTS, batch, *SHAPES[name].observation)
     generator = torch.Generator().manual_seed(2)
-    if name == "vectors":
+    if len(SHAPES[name].observation) < 3:
         return torch.randn(shape, generator=generator)
     if name == "small bools":
         return torch.rand(shape, generator=generator) < 0.3
@@ -188,9 +189,53 @@ def test_streams_on_a_gpu(rows: int, hidden: int, outputs: int) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.parametrize(
+    ("rows", "inputs", "features", "hidden", "outputs"),
+    [(128, 8, 256, 256, 4), (1, 3, 64, 64, 1), (5, 8, 256, 256, 4), (70, 20, 100, 36, 33), (200, 64, 40, 132, 18)],
+)
+def test_networks_of_two_layers_on_a_gpu(rows: int, inputs: int, features: int, hidden: int, outputs: int) -> None:
+    torch.manual_seed(4)
+    tensors = [
+        torch.randn(AGENTS, rows, inputs),
+        torch.randn(AGENTS, features, inputs) / inputs**0.5,
+        torch.randn(AGENTS, features),
+        torch.randn(AGENTS, hidden, features) / features**0.5,
+        torch.randn(AGENTS, hidden),
+        torch.randn(AGENTS, outputs, hidden) / hidden**0.5,
+        torch.randn(AGENTS, outputs),
+    ]
+    x, weight1, bias1, weight2, bias2, weight3, bias3 = (value.double().requires_grad_() for value in tensors)
+    on_gpu = [value.cuda() for value in tensors]
+    layers = [value.requires_grad_() for value in on_gpu[1:]]
+    with training_on(torch.device("cuda"), tf32=True):
+        first = operators.LayerInput(on_gpu[0], layers[0], layers[1])
+        found = operators.mlp(first, (layers[2], layers[3]), (layers[4], layers[5]))
+        with torch.no_grad():
+            acting = operators.mlp(first, (layers[2], layers[3]), (layers[4], layers[5]))
+            # The ReLUs as they are on the GPU, where TensorFloat-32 changes signs.
+            kept = [units.double().cpu() for units in torch.ops.valueshare.mlp(on_gpu[0], *layers, True)[1:]]
+        gradient = torch.randn_like(found)
+        ours = torch.autograd.grad(found, layers, gradient)
+    numbers = torch.baddbmm(bias1.unsqueeze(1), x, weight1.mT) * (kept[0] > 0)
+    numbers = torch.baddbmm(bias2.unsqueeze(1), numbers, weight2.mT) * (kept[1] > 0)
+    expected = torch.baddbmm(bias3.unsqueeze(1), numbers, weight3.mT)
+    assert_close(found.detach(), expected.detach(), "outputs")
+    assert_close(acting, found.detach().double().cpu(), "outputs without a gradient")
+    exact = [weight1, bias1, weight2, bias2, weight3, bias3]
+    theirs = torch.autograd.grad(expected, exact, gradient.double().cpu())
+    names = ("weight1", "bias1", "weight2", "bias2", "weight3", "bias3")
+    for name, a, b in zip(names, ours, theirs, strict=True):
+        assert_close(a, b, name)
+
+
+@pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "rdq", "ib-iqn"])
-def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(algorithm: str, name: str) -> None:
+def test_a_population_on_a_gpu_has_each_agents_outputs_and_gradients(
+    algorithm: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "MIN_MLP_AGENTS", AGENTS)
     torch.manual_seed(1)
     shape = SHAPES[name]
     modules = [ALGORITHMS[algorithm].build(shape, float(k)) for k in range(AGENTS)]
@@ -253,13 +298,14 @@ def test_a_cpu_has_none() -> None:
 def plain_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The operators and their derivatives on any device and in float64, with plain PyTorch in place of the kernels."""
     monkeypatch.setattr(operators, "available", lambda weight: True)
+    monkeypatch.setattr(operators, "MIN_MLP_AGENTS", 2)
     with operators.replaced_by(plain_operators):
         yield
 
 
 @pytest.mark.usefixtures("plain_kernels")
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn"])
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "dueling-dqn", "rdq", "ib-iqn"])
 def test_derivatives_of_the_operators(algorithm: str, name: str) -> None:
     torch.manual_seed(1)
     modules = [ALGORITHMS[algorithm].build(SHAPES[name], float(k)).double() for k in range(AGENTS)]
@@ -286,6 +332,46 @@ def test_streams_have_few_outputs_and_hidden_units_that_need_no_padding(
     monkeypatch.setattr(operators, "available", lambda weight: True)
     found = operators.streams_available(torch.empty(2, hidden, 8), torch.empty(2, outputs, hidden))
     assert found == used
+
+
+@pytest.mark.parametrize(
+    ("agents", "inputs", "features", "used"),
+    [(64, 8, 128, True), (64, 64, 64, True), (63, 8, 128, False), (64, 65, 128, False), (64, 8, 18, False)],
+)
+def test_networks_of_many_agents_with_few_inputs_are_computed_at_once(
+    agents: int, inputs: int, features: int, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    weights = torch.empty(agents, features, inputs), torch.empty(agents, 64, features), torch.empty(agents, 4, 64)
+    assert operators.mlps_available(*weights) == used
+
+
+@pytest.mark.usefixtures("plain_kernels")
+@pytest.mark.parametrize(
+    ("algorithm", "name", "calls"),
+    [("ib-dqn", "vectors", 1), ("dueling-dqn", "matrices", 2), ("ib-dqn", "three layers", 0), ("iqn", "vectors", 0)],
+)
+def test_networks_of_two_layers_are_computed_at_once(
+    algorithm: str, name: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two streams of a dueling network have one call each."""
+    counted: list[bool] = []
+
+    def mlp(*args: Any) -> Any:
+        counted.append(args[-1])
+        return plain_operators.mlp(*args)
+
+    kernels = SimpleNamespace(**{**vars(plain_operators), "mlp": mlp})
+    modules = [ALGORITHMS[algorithm].build(SHAPES[name], 0.0).double() for _ in range(AGENTS)]
+    network, inputs = stacked_network(modules[0]), inputs_of("ib-iqn" if algorithm == "iqn" else algorithm, name)
+    assert network is not None
+    weights, buffers = stack_module_state(modules)
+    with operators.replaced_by(kernels):
+        learned = network(weights, buffers, *inputs)
+        with torch.no_grad():
+            acted = network(weights, buffers, *inputs)
+    torch.testing.assert_close(acted, learned)
+    assert counted == [True] * calls + [False] * calls  # units are kept for the gradient alone
 
 
 @pytest.mark.parametrize("outputs", [4, 6])  # 6 is padded to 8
@@ -337,6 +423,9 @@ RESULTS = {
     "quantile_features_gradient": 3,
     "output_layer": 1,
     "output_layer_gradient": 4,
+    "mlp": 3,
+    "mlp_gradient_of_hidden": 3,
+    "mlp_gradient_of_features": 2,
 }
 WRONG = [(name, number) for name, count in RESULTS.items() for number in range(count)]
 
@@ -358,10 +447,12 @@ def test_a_kernel_that_is_wrong_fails_the_check(wrong: tuple[str, int] | None) -
 
         setattr(kernels, name, incomplete)
     torch.manual_seed(1)
-    modules = [ALGORITHMS["ib-iqn"].build(SHAPES["odd frames"], 1.0) for _ in range(2)]
+    of_vectors = wrong is not None and wrong[0].startswith("mlp")
+    algorithm, shape = ("ib-dqn", "vectors") if of_vectors else ("ib-iqn", "odd frames")
+    modules = [ALGORITHMS[algorithm].build(SHAPES[shape], 1.0) for _ in range(2)]
     network = stacked_network(modules[0])
     assert network is not None
-    inputs = tuple(x[:2].float() if x.is_floating_point() else x[:2] for x in inputs_of("ib-iqn", "odd frames"))
+    inputs = tuple(x[:2].float() if x.is_floating_point() else x[:2] for x in inputs_of(algorithm, shape))
     run = partial(check_kernels, network, *stack_module_state(modules), inputs, kernels)
     if wrong is None:
         run()

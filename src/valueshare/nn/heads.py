@@ -17,6 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.nn import operators
 from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
+from valueshare.nn.operators import LayerInput
 from valueshare.nn.stacking import Linear, stackable
 from valueshare.nn.torsos import NetworkShape, torso
 
@@ -28,15 +29,22 @@ COSINES = 64  # of the embedding of a quantile
 
 @stackable
 class Stream(nn.Module):
-    """A hidden layer, ReLU, and a linear layer. Shapes: [..., features] -> [..., outputs]."""
+    """A hidden layer, ReLU, and a linear layer. Shapes: [..., features] -> [..., outputs].
+
+    Features that are still to be computed, as `VectorNetwork` gives them, are computed with the rest.
+    """
 
     def __init__(self, features: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.hidden = Linear(features, hidden)
         self.output = Linear(hidden, outputs)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | LayerInput) -> Tensor:
         hidden, output = self.hidden, self.output
+        if isinstance(features, LayerInput):
+            flat = features._replace(x=features.x.flatten(1, -2))
+            rows = operators.mlp(flat, (hidden.weight, hidden.bias), (output.weight, output.bias))
+            return rows if features.x.ndim == 3 else rows.reshape(*features.x.shape[:-1], -1)
         if hidden.weight.ndim == 3 and operators.streams_available(hidden.weight, output.weight):
             rows = operators.stream(features.flatten(1, -2), (hidden.weight, hidden.bias), (output.weight, output.bias))
             return rows if features.ndim == 3 else rows.reshape(*features.shape[:-1], -1)
@@ -57,7 +65,7 @@ class PlainHead(nn.Module):
         self.stream = Stream(features, hidden, actions)
         self.expansion = MeanExpansion(k)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | LayerInput) -> Tensor:
         q: Tensor = self.expansion(self.stream(features))
         return q
 
@@ -74,7 +82,7 @@ class DuelingHead(nn.Module):
         self.baseline = Stream(features, hidden, 1)
         self.residual = Stream(features, hidden, actions)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | LayerInput) -> Tensor:
         x = self.residual(features)
         q: Tensor = self.baseline(features) + (x - x.mean(-1, keepdim=True))
         return q
@@ -92,7 +100,7 @@ class BaselineResidualHead(nn.Module):
         self.baseline = Stream(features, hidden, 1)
         self.residual = Stream(features, hidden, actions)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor | LayerInput) -> Tensor:
         return torch.cat([self.residual(features), self.baseline(features)], -1)
 
 
@@ -145,6 +153,34 @@ class QuantileNetwork(nn.Module):
         return quantiles
 
 
+@stackable
+class VectorNetwork(nn.Sequential):
+    """A torso with one linear layer, and a head; computed together where `operators.mlp` takes their weights.
+
+    Shapes: [..., *observation] -> the head's.
+    """
+
+    torso: nn.Sequential
+    head: nn.Module
+
+    def forward(self, observation: Tensor) -> Tensor:
+        *scale, first, _ = self.torso.children()
+        assert isinstance(first, Linear)
+        if not all(_in_one(first, stream) for stream in self.head.children() if isinstance(stream, Stream)):
+            outputs: Tensor = super().forward(observation)  # type: ignore[no-untyped-call]
+            return outputs
+        for layer in scale:
+            observation = layer(observation)
+        values: Tensor = self.head(LayerInput(observation, first.weight, first.bias))
+        return values
+
+
+def _in_one(first: Linear, stream: Stream) -> bool:
+    """Whether a kernel computes the first layer with this stream."""
+    weights = (first.weight, stream.hidden.weight, stream.output.weight)
+    return first.weight.ndim == 3 and operators.mlps_available(*weights)
+
+
 def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
     return _network(shape, PLAIN_BIASES, partial(PlainHead, k=k))
@@ -173,7 +209,8 @@ def quantile_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
 def _network(shape: NetworkShape, biases: Biases, head: Callable[[int, int, int], nn.Module]) -> nn.Module:
     """A torso and a head, which is made from (features, hidden, actions)."""
     module, features = torso(shape)
-    network = nn.Sequential(OrderedDict(torso=module, head=head(features, shape.hidden[-1], shape.actions)))
+    parts = OrderedDict(torso=module, head=head(features, shape.hidden[-1], shape.actions))
+    network = VectorNetwork(parts) if len(shape.observation) < 3 and len(shape.hidden) == 2 else nn.Sequential(parts)
     if shape.initialization == "paper":
         initialize_(network, biases if len(shape.observation) == 3 else Biases())
     return network

@@ -1,25 +1,37 @@
 """Products of a whole population, with a forward and a backward pass made for GPUs.
 
-`convolve`, `quantile_features` and `stream` run the kernels of `nn/kernels` where these are `available`. `affine` is a
-product of PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked over agents.
+`convolve`, `quantile_features`, `stream` and `mlp` run the kernels of `nn/kernels`, where these are `available`.
+`affine` is a product of PyTorch's, with gradients of the weights in the layout of the weights. All take weights stacked
+over agents.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from valueshare.nn import kernel_library  # noqa: F401 (defines the operators)
+
 _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
 TF32_CAPABILITY = 8  # Ampere and later GPUs
 MAX_STREAM_OUTPUTS = 64  # its kernels have all outputs of a row in one tile
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
+MAX_MLP_INPUTS = 64  # whose product with the weights is cheap enough to be computed again
+MIN_MLP_AGENTS = 64  # one program of its kernels reads all weights of an agent: fewer leave a GPU idle
+
+
+class LayerInput(NamedTuple):
+    """A linear layer with a ReLU that is still to be computed: relu(x · weightᵀ + bias)."""
+
+    x: Tensor  # [P, ..., in]
+    weight: Tensor  # [P, out, in]
+    bias: Tensor  # [P, out]
 
 
 def available(weight: Tensor) -> bool:
@@ -32,6 +44,12 @@ def available(weight: Tensor) -> bool:
 def streams_available(hidden: Tensor, output: Tensor) -> bool:
     """Whether `stream` takes these weights: few outputs, and hidden units a multiple of `ALIGNED`."""
     return available(hidden) and hidden.shape[1] % ALIGNED == 0 and output.shape[1] <= MAX_STREAM_OUTPUTS
+
+
+def mlps_available(first: Tensor, hidden: Tensor, output: Tensor) -> bool:
+    """Whether `mlp` takes these weights: those of many agents, with few inputs and few outputs."""
+    small = first.shape[0] >= MIN_MLP_AGENTS and first.shape[2] <= MAX_MLP_INPUTS
+    return small and first.shape[1] % ALIGNED == 0 and streams_available(hidden, output)
 
 
 def leave_out(weight: Tensor) -> None:
@@ -77,6 +95,20 @@ def stream(x: Tensor, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tenso
     Shapes: [P, rows, in], [P, H, in], [P, H], [P, out, H], [P, out] -> [P, rows, out].
     """
     found: Tensor = _Stream.apply(x, *hidden, *output)  # type: ignore[no-untyped-call]
+    return found
+
+
+def mlp(first: LayerInput, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> Tensor:
+    """Two linear layers with a ReLU after each, and a linear layer; the inputs have no gradient.
+
+    Shapes: x [P, rows, in], [P, H, F], [P, H], [P, out, H], [P, out] -> [P, rows, out].
+    """
+    layers = [tensor.contiguous() for tensor in (first.weight, first.bias, *hidden, *output)]
+    x = first.x.detach().contiguous()
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in layers):
+        found: Tensor = _Mlp.apply(x, *layers)  # type: ignore[no-untyped-call]
+        return found
+    found, _, _ = _ops().mlp(x, *layers, False)
     return found
 
 
@@ -168,6 +200,27 @@ class _Stream(Function):
         return of_x, of_hidden_weight, of_hidden_bias.sum(1), of_weight.sum(1), gradient.sum(1)
 
 
+class _Mlp(Function):
+    """The units of both hidden layers are kept as they are after the ReLU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *layers: Tensor) -> Tensor:
+        output: Tensor
+        output, features, hidden = _ops().mlp(x, *layers, True)
+        _, _, weight2, _, weight3, _ = layers
+        ctx.save_for_backward(x, features, weight2, hidden, weight3)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, features, weight2, hidden, weight3 = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        of_hidden, of_bias2, of_weight3 = _ops().mlp_gradient_of_hidden(gradient, hidden, weight3)
+        of_weight1, of_bias1 = _ops().mlp_gradient_of_features(of_hidden, weight2, features, x)
+        of_weight2 = torch.bmm(of_hidden.mT, features)
+        return None, of_weight1, of_bias1, of_weight2, of_bias2, of_weight3, gradient.sum(1)
+
+
 def _padded(tensor: Tensor, outputs: int) -> Tensor:
     """With a multiple of `ALIGNED` outputs, which are on that axis: `functional.pad` alone always copies."""
     padding = -tensor.shape[outputs] % ALIGNED
@@ -190,116 +243,3 @@ def replaced_by(implementation: object) -> Iterator[None]:
         yield
     finally:
         _replacement = before
-
-
-_LIBRARY: Any = torch.library.Library("valueshare", "DEF")  # type: ignore[no-untyped-call]
-
-
-def _define(schema: str, compute: Callable[..., Any], empty_outputs: Callable[..., Any]) -> None:
-    """An operator that the compiler calls as it is, with outputs like `empty_outputs`."""
-    name = schema.partition("(")[0]
-    _LIBRARY.define(schema)
-    _LIBRARY.impl(name, compute, "CUDA")
-    torch.library.register_fake(f"valueshare::{name}", empty_outputs, lib=_LIBRARY)
-
-
-def _kernel(module: str, name: str) -> Callable[..., Any]:
-    """A function of `nn.kernels`, which is imported when it is first called: it needs Triton."""
-
-    def call(*args: Any) -> Any:
-        return getattr(import_module(f"valueshare.nn.kernels.{module}"), name)(*args)
-
-    return call
-
-
-def _empty_convolution(image: Tensor, weight: Tensor, bias: Tensor, kernel: int, stride: int, *_: object) -> Tensor:
-    down, across = ((size - kernel) // stride + 1 for size in image.shape[2:4])
-    return bias.new_empty((*image.shape[:2], down, across, bias.shape[1]))
-
-
-def _empty_weight_gradient(gradient: Tensor, image: Tensor, kernel: int, *_: object) -> tuple[Tensor, Tensor]:
-    from valueshare.nn.kernels.convolution import gradient_parts
-
-    agents, states, down, across, outputs = gradient.shape
-    numbers = kernel**2 * image.shape[-1]
-    parts = gradient_parts(agents, states * down * across, numbers, image.dtype)
-    return gradient.new_empty((agents, parts, outputs, numbers)), gradient.new_empty((agents, parts, outputs))
-
-
-def _empty_image_gradient(gradient: Tensor, columns: Tensor, height: int, width: int, kernel: int, _: int) -> Tensor:
-    return gradient.new_empty((*gradient.shape[:2], height, width, columns.shape[1] // kernel**2))
-
-
-def _empty_features(cosines: Tensor, weight: Tensor, *_: object) -> Tensor:
-    return weight.new_empty((*cosines.shape[:3], weight.shape[1]))
-
-
-def _empty_features_gradient(
-    gradient: Tensor, cosines: Tensor, weight: Tensor, bias: Tensor, features: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    from valueshare.nn.kernels.quantiles import gradient_parts
-
-    parts = gradient_parts(*features.shape)
-    agents, *sizes = weight.shape
-    of_weight = weight.new_empty((agents, parts, *sizes))
-    return of_weight, bias.new_empty((agents, parts, bias.shape[1])), torch.empty_like(features)
-
-
-def _empty_outputs(hidden: Tensor, hidden_bias: Tensor, weight: Tensor, *_: object) -> Tensor:
-    return hidden.new_empty((*hidden.shape[:2], weight.shape[1]))
-
-
-def _empty_output_gradient(
-    gradient: Tensor, hidden: Tensor, hidden_bias: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from valueshare.nn.kernels.outputs import gradient_parts
-
-    (agents, rows, width), parts = hidden.shape, gradient_parts(*hidden.shape)
-    of_weight = weight.new_empty((agents, parts, *weight.shape[1:]))
-    of_bias = weight.new_empty((agents, parts, width))
-    return hidden.new_empty(hidden.shape), hidden.new_empty((agents, width, rows)), of_bias, of_weight
-
-
-_GEOMETRY = "int kernel, int stride"
-_define(
-    f"convolve(Tensor image, Tensor weight, Tensor bias, {_GEOMETRY}, bool channels_first, float scale) -> Tensor",
-    _kernel("convolution", "forward"),
-    _empty_convolution,
-)
-_define(
-    f"convolve_weight_gradient(Tensor gradient, Tensor image, {_GEOMETRY}, bool channels_first) -> (Tensor, Tensor)",
-    _kernel("convolution", "weight_gradient"),
-    _empty_weight_gradient,
-)
-_define(
-    f"convolve_image_gradient(Tensor gradient, Tensor weight, int height, int width, {_GEOMETRY}) -> Tensor",
-    _kernel("convolution", "image_gradient"),
-    _empty_image_gradient,
-)
-_define(
-    "quantile_features(Tensor cosines, Tensor weight, Tensor bias, Tensor features) -> Tensor",
-    _kernel("quantiles", "forward"),
-    _empty_features,
-)
-_define(
-    "quantile_features_gradient(Tensor gradient, Tensor cosines, Tensor weight, Tensor bias, Tensor features)"
-    " -> (Tensor, Tensor, Tensor)",
-    _kernel("quantiles", "gradient"),
-    _empty_features_gradient,
-)
-_define(
-    "output_layer(Tensor hidden, Tensor hidden_bias, Tensor weight, Tensor bias) -> Tensor",
-    _kernel("outputs", "forward"),
-    _empty_outputs,
-)
-_define(
-    "output_layer_gradient(Tensor gradient, Tensor hidden, Tensor hidden_bias, Tensor weight)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    _kernel("outputs", "gradient"),
-    _empty_output_gradient,
-)
-_define(  # PyTorch's own, before which the compiler would leave out copies that make it faster
-    "product_in_order(Tensor a, Tensor b) -> Tensor",
-    torch.bmm,
-    lambda a, b: a.new_empty((*a.shape[:2], b.shape[2])),
-)

@@ -76,6 +76,41 @@ def output_layer_gradient(
     return of_hidden, of_hidden.mT.contiguous(), of_hidden.sum(1, keepdim=True), of_weight.unsqueeze(1)
 
 
+def mlp(
+    x: Tensor,
+    weight1: Tensor,
+    bias1: Tensor,
+    weight2: Tensor,
+    bias2: Tensor,
+    weight3: Tensor,
+    bias3: Tensor,
+    keeps_units: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two linear layers with a ReLU after each, and a linear layer; and the units after each ReLU.
+
+    Shapes: [P, R, I], [P, F, I], [P, F], [P, H, F], [P, H], [P, A, H], [P, A] -> [P, R, A], [P, R, F], [P, R, H].
+    """
+    features = torch.baddbmm(bias1.unsqueeze(1), x, weight1.mT).relu()
+    hidden = torch.baddbmm(bias2.unsqueeze(1), features, weight2.mT).relu()
+    kept = slice(None if keeps_units else 0)
+    return torch.baddbmm(bias3.unsqueeze(1), hidden, weight3.mT), features[:, kept], hidden[:, kept]
+
+
+def mlp_gradient_of_hidden(gradient: Tensor, hidden: Tensor, weight3: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the hidden units before their ReLU, bias2 and weight3.
+
+    Shapes: [P, R, A], [P, R, H], [P, A, H] -> [P, R, H], [P, H], [P, A, H].
+    """
+    of_hidden = torch.bmm(gradient, weight3).masked_fill(hidden <= 0, 0.0)
+    return of_hidden, of_hidden.sum(1), torch.bmm(gradient.mT, hidden)
+
+
+def mlp_gradient_of_features(of_hidden: Tensor, weight2: Tensor, features: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of weight1 and bias1. Shapes: [P, R, H], [P, H, F], [P, R, F], [P, R, I] -> [P, F, I], [P, F]."""
+    of_features = torch.bmm(of_hidden, weight2).masked_fill(features <= 0, 0.0)
+    return torch.bmm(of_features.mT, x), of_features.sum(1)
+
+
 def product_in_order(a: Tensor, b: Tensor) -> Tensor:
     """Shapes: [P, N, rows], [P, rows, K] -> [P, N, K]."""
     return torch.bmm(a, b)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
 ASYNCHRONOUS_GROUPS = 4
-CHECKED_AGENTS = 2  # whose networks are run to check the kernels
+CHECKED_AGENTS = 2  # whose networks of images are run to check the kernels
 THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 
 
@@ -117,11 +117,12 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
     `state` has the weights with which agents begin: a diverged agent's overflow in any kernel.
     """
     network = population.forward.stacked
-    weights = {name: value[:CHECKED_AGENTS] for name, value in state.online.parameters.items()}
+    count = _checked_agents(population)
+    weights = {name: value[:count] for name, value in state.online.parameters.items()}
     first = next(iter(weights.values()))
     if network is None or not operators.available(first):
         return
-    buffers = {name: value[:CHECKED_AGENTS] for name, value in state.online.buffers.items()}
+    buffers = {name: value[:count] for name, value in state.online.buffers.items()}
     counts = population.quantile_counts
     try:
         learning = _random_inputs(population, population.settings.batch_size, counts.learn)
@@ -134,9 +135,15 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
         _log.warning("PyTorch's own products are used in place of this package's GPU kernels: %s", first_line(error))
 
 
+def _checked_agents(population: Population) -> int:
+    """The agents whose networks are run: of vectors as many as the kernels of these networks need."""
+    of_vectors = len(population.env.network_shape) < 3
+    return min(operators.MIN_MLP_AGENTS if of_vectors else CHECKED_AGENTS, population.size)
+
+
 def _random_inputs(population: Population, states: int, quantiles: int) -> tuple[Tensor, ...]:
     """Random observations, and tau of a quantile network, for the agents whose kernels are checked."""
-    device, leading = population.device, (min(CHECKED_AGENTS, population.size), states)
+    device, leading = population.device, (_checked_agents(population), states)
     generator = torch.Generator(device).manual_seed(0)
     numbers = torch.randint(0, 256, (*leading, *population.env.network_shape), generator=generator, device=device)
     tau = torch.rand((*leading, quantiles), generator=generator, device=device) if quantiles else None

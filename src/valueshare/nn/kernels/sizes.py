@@ -14,6 +14,16 @@ class Tiles(NamedTuple):
     stages: int
 
 
+class ProductTiles(NamedTuple):
+    """Of the rows and columns of a product and the axis that it sums over, with warps and stages as in `Tiles`."""
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+
+
 def padded(size: int) -> int:
     """The next power of two that the tensor cores take."""
     return max(16, int(triton.next_power_of_2(size)))
