@@ -25,7 +25,9 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.study import make_study
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
-from valueshare.population.state import initial_state
+from valueshare.population.execution.group_trial import GroupTrial
+from valueshare.population.execution.groups import GroupedPopulation, make_grouped
+from valueshare.population.state import Population, State, initial_state
 from valueshare.replay import transitions
 
 PARTS = "raw", "plain", "part", "loop"
@@ -143,6 +145,28 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = AtariBench(agents=2, raw_seconds=0.05, plain_seconds=0, part_seconds=0, loop_seconds=0)
     assert parts_of(raw) == ["raw ALE, 2 emulators"]
     assert AtariBench(loop_seconds=0, loops=("serial", "delayed")).measured_loops == ("serial",)
+
+
+def test_the_first_loop_has_the_groups_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("valueshare.population.engine.prefers_processes", lambda *_: True)
+    given: list[tuple[int, ...]] = []
+
+    def tried(
+        population: Population, state: State, candidates: tuple[int, ...], make: Any, **options: Any
+    ) -> tuple[GroupedPopulation, GroupTrial]:
+        given.append(candidates)
+        options.pop("on_step")
+        trial = GroupTrial({count: float(count) for count in candidates})
+        return make_grouped(population, state, make(trial.fastest), **options), trial
+
+    monkeypatch.setattr("valueshare.population.engine.try_groups", tried)
+    alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
+    bench = AtariBench(agents=4, replay_capacity=200, loops=("delayed-auto",), **alone)  # type: ignore[arg-type]
+    assert AtariBench().loops[0] == "delayed-auto"
+    output = Output("atari", "agent-steps")
+    measure(bench, threads=8, output=output)
+    assert [row.part for row in output.rows] == ["loop, delayed actor, 4 groups (fastest of 2, 4)"]
+    assert given == [(2, 4)]  # of four agents with eight threads
 
 
 @pytest.mark.slow

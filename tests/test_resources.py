@@ -12,7 +12,9 @@ from torch import nn
 import valueshare
 from valueshare import resources, starting
 from valueshare.errors import InvalidInput
-from valueshare.population import memory
+from valueshare.population import engine, memory
+from valueshare.population.engine import TRIAL_STEPS
+from valueshare.population.execution import group_trial
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_plan
 from valueshare.runs import run_folder
 from valueshare.runs.launcher_options import LauncherOptions
@@ -229,6 +231,43 @@ def test_threads_and_groups_are_named_where_there_are_any(monkeypatch: pytest.Mo
     monkeypatch.setattr(local, "available_cores", lambda: 16)
     words = "up to 16 environment threads (16 cores), 4 groups of agents (emulators in processes, one per group)"
     assert named("Breakout-MinAtar") == f", {words}"
+
+
+def test_a_long_run_names_the_groups_of_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "prefers_processes", lambda *_: True)
+
+    def named(agents: int = 8, threads: int = 16, steps: int = TRIAL_STEPS, **stored: int | None) -> str:
+        plan = make_plan("Breakout-MinAtar", seeds=agents, steps=steps, device="cpu", compiled=False)
+        execution = ExecutionOptions(threads=threads, launcher=LauncherOptions(workers=1))
+        groups = {name.replace("_", "-"): count for name, count in stored.items()}
+        made = prepare_plan(plan, execution, None, resuming=bool(stored), stored_groups=groups, try_compile=False)
+        return made.lines[0].partition("environment threads (as requested), ")[2]
+
+    tried = "the fastest in a trial at the start, emulators in processes"
+    assert named() == f"2, 4 or 8 groups of agents ({tried})"
+    assert named(agents=7) == f"2 or 4 groups of agents ({tried})"
+    by_rule = "groups of agents (emulators in processes, one per group)"
+    assert named(agents=3) == f"3 {by_rule}"  # as many as agents, and fewer than four
+    assert named(steps=TRIAL_STEPS - 1) == f"4 {by_rule}"
+    assert named(population_0=8) == "8 groups of agents (as stored)"
+    assert named(population_0=None) == f"4 {by_rule}"  # of an earlier version
+
+
+def test_what_a_trial_found_is_printed_and_kept(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (resources, engine):
+        monkeypatch.setattr(module, "prefers_processes", lambda *_: True)
+    monkeypatch.setattr(engine, "TRIAL_STEPS", 60)
+    monkeypatch.setattr(group_trial, "measured_rates", lambda *_: {2: 2_000.0, 4: 1_000.0})
+    run, options = tmp_path / "run", ("--threads", "8", "--workers", "1")
+    words = ("--env", "CartPole-v1", *TINY[:-2], "--seeds", "4", "--device", "cpu", "--no-compile")
+    code, out, _ = cli("train", *words, *options, "--out", run)
+    assert code == 0
+    lines = out.splitlines()
+    found = lines.index("groups of agents: 2, the fastest in a trial (2: 2,000, 4: 1,000 agent-steps/s)")
+    assert "2 or 4 groups of agents (the fastest in a trial at the start" in out
+    assert lines[found + 1].startswith("CartPole-v1 | population 1 of 1 | 4 agents at step 0")
+    code, out, _ = cli("extend", run, "--steps", "90", *options)
+    assert (code, "2 groups of agents (as stored)" in out, "in a trial" in out) == (0, True, False)
 
 
 def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

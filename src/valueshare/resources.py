@@ -4,10 +4,11 @@ None of them changes an agent's random numbers; a CUDA device and compilation ch
 the run. What changes results more, like TensorFloat-32, stays as it is set: a hint names it where it would pay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from valueshare.errors import InvalidInput, without_marks
 from valueshare.nn.operators import has_tensorfloat_32
 from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.devices import checked_device
-from valueshare.population.engine import asynchronous_groups, prefers_processes
+from valueshare.population.engine import asynchronous_groups, candidate_groups, has_trial, prefers_processes
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.runs.launcher_options import LauncherOptions
@@ -27,7 +28,7 @@ from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
 from valueshare.runs.workers.ray import RayLauncher, connected
-from valueshare.text import pluralize
+from valueshare.text import either, pluralize
 
 
 class Speedup(NamedTuple):
@@ -134,11 +135,13 @@ def prepare_plan(
     *,
     resuming: bool = False,
     stored_workers: int = 0,
+    stored_groups: Mapping[str, int | None] = MappingProxyType({}),
     try_compile: bool = True,
 ) -> PreparedPlan:
     """Choose the resources of a plan and split its populations for them; with `resuming` they stay as they are.
 
     `stored_workers` are those that it had, if they are known (0: not), and fewer where they do not fit into memory.
+    `stored_groups` are those of the populations that have checkpoints (None: not known).
     With `try_compile`, a small function is compiled as a test; without it, only the compiler is looked for.
     """
     if cluster is None and plan.device != AUTO:
@@ -187,7 +190,9 @@ def prepare_plan(
         chosen = _check_compiled(chosen, automatic=plan.compiled is None, resuming=resuming, try_compile=try_compile)
     split = replace(split, compiled=chosen.compiled.value)
     # On a cluster, Ray's slots decide.
-    environments = [] if cluster is not None else _environment_words(split, execution, chosen.workers.value)
+    environments = (
+        [] if cluster is not None else _environment_words(split, execution, chosen.workers.value, stored_groups)
+    )
     line = ", ".join([chosen.line, *environments])
     return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
 
@@ -203,7 +208,9 @@ def _required_workers(plan: Plan, execution: ExecutionOptions, is_in_memory: boo
     return Choice(stored, "as stored")
 
 
-def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) -> list[str]:
+def _environment_words(
+    plan: Plan, execution: ExecutionOptions, workers: int, stored_groups: Mapping[str, int | None]
+) -> list[str]:
     """The threads that step environments, and the groups of agents, with reasons; only where there are any."""
     specs = plan.populations.values()
     workers = min(workers, len(specs))
@@ -216,16 +223,33 @@ def _environment_words(plan: Plan, execution: ExecutionOptions, workers: int) ->
         if execution.threads and threads > most:
             count, reason = most, f"{threads} requested, one per environment at most"
         texts.append(f"up to {pluralize(count, 'environment thread')}{per_process} ({reason})")
-    largest, device = max(spec.agents.height for spec in specs), torch.device(plan.device)
+    groups = _groups_words(plan, execution, threads, stored_groups)
+    return [*texts, *([] if groups is None else [groups])]
+
+
+def _groups_words(
+    plan: Plan, execution: ExecutionOptions, threads: int, stored_groups: Mapping[str, int | None]
+) -> str | None:
+    """The groups of agents of the largest population, with the reason; None where agents are not divided."""
+    largest, device = max(plan.populations.values(), key=lambda spec: spec.agents.height), torch.device(plan.device)
+    agents = largest.agents.height
     if execution.groups is not None:
-        count = min(execution.groups, largest)
+        count = min(execution.groups, agents)
         reason = "as requested" if count == execution.groups else f"{execution.groups} requested, one per agent at most"
-    elif any(prefers_processes(spec.backend, spec.settings.replay_device, device) for spec in specs):
-        count = asynchronous_groups(largest, threads)
+    elif (stored := stored_groups.get(largest.name)) is not None:
+        count, reason = stored, "as stored"
+    elif any(
+        prefers_processes(spec.backend, spec.settings.replay_device, device) for spec in plan.populations.values()
+    ):
+        candidates = candidate_groups(agents, threads)
+        if candidates and has_trial(largest.settings) and largest.name not in stored_groups:
+            counts = either(map(str, candidates))
+            return f"{counts} groups of agents (the fastest in a trial at the start, emulators in processes)"
+        count = asynchronous_groups(agents, threads)
         reason = "emulators in processes, one per group"
     else:
-        return texts
-    return [*texts, f"{pluralize(count, 'group')} of agents ({reason})"]
+        return None
+    return f"{pluralize(count, 'group')} of agents ({reason})"
 
 
 def _check_compiled(chosen: Resources, *, automatic: bool, resuming: bool, try_compile: bool) -> Resources:

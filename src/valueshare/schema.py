@@ -88,7 +88,7 @@ class StoredSegment(Struct, frozen=True, forbid_unknown_fields=True):
     frames: dict[FileName, Digest] = {}
 
 
-class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The manifest of a checkpoint, without its own checksum."""
 
     format: Positive
@@ -97,6 +97,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[FileName, Digest]
     segments: list[StoredSegment]
     records: dict[FileName, Digest]
+    groups: Positive | None = None  # of agents, where they were divided; earlier versions stored nothing
 
 
 class ManifestRecords(Struct, frozen=True):

@@ -244,7 +244,16 @@ def _choose_resources(
     _check_logs(execution)
     with cluster_for(execution.launcher) as cluster:
         workers = run_folder.stored_workers(storage.folder) if resuming else 0
-        prepared = prepare_plan(plan, execution, cluster, storage.location, resuming=resuming, stored_workers=workers)
+        groups = run_folder.stored_groups(storage.folder, plan) if resuming else {}
+        prepared = prepare_plan(
+            plan,
+            execution,
+            cluster,
+            storage.location,
+            resuming=resuming,
+            stored_workers=workers,
+            stored_groups=groups,
+        )
         plan, launcher, memory = prepared.plan, prepared.launcher, prepared.check()
         warning = launcher.check_location(storage.location)
         notes = [] if warning is None else [f"note: {warning}"]

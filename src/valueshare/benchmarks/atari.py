@@ -55,18 +55,26 @@ RAW, PLAIN = "raw ALE", "one plain agent"
 class LoopKind(NamedTuple):
     """A way to run the training loop; only a delayed actor changes what agents do."""
 
-    title: str
-    groups: int
+    groups: int | None  # None: as many as a long run has, found in a trial
     delayed_actor: bool
+
+    def title(self, engine: Engine) -> str:
+        """The row of the loop of this engine."""
+        parts = ["loop", *["delayed actor"] * self.delayed_actor]
+        if self.groups != 1:
+            found = "" if engine.trial is None else f" (fastest of {', '.join(map(str, engine.trial.rates))})"
+            parts.append(pluralize(engine.groups or 1, "group") + found)
+        return ", ".join(parts)
 
 
 LOOPS: dict[LoopName, LoopKind] = {
-    "serial": LoopKind("loop", 1, False),
-    "groups-2": LoopKind("loop, 2 groups", 2, False),
-    "delayed": LoopKind("loop, delayed actor", 1, True),
-    "delayed-groups-2": LoopKind("loop, delayed actor, 2 groups", 2, True),
-    "delayed-groups-4": LoopKind("loop, delayed actor, 4 groups", 4, True),
-    "delayed-groups-8": LoopKind("loop, delayed actor, 8 groups", 8, True),
+    "delayed-auto": LoopKind(None, True),
+    "serial": LoopKind(1, False),
+    "groups-2": LoopKind(2, False),
+    "delayed": LoopKind(1, True),
+    "delayed-groups-2": LoopKind(2, True),
+    "delayed-groups-4": LoopKind(4, True),
+    "delayed-groups-8": LoopKind(8, True),
 }
 
 
@@ -111,19 +119,22 @@ def measure(
         kind, first, began = LOOPS[name], name == bench.loops[0], time.perf_counter()
         loop_population = replace(population, settings=replace(settings, delayed_actor=kind.delayed_actor))
         engine = training_engine(loop_population, state, compiled=compiled, threads=threads, groups=kind.groups)
+        title = kind.title(engine)
         try:
+            if engine.trial is not None:
+                output.say(f"  ({engine.trial.line})")
             if first:
                 TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
                 fill_with_copies(state.replay)
             training = TrainingLoop(engine, settings.learning_starts)
             training.run(4 * settings.update_interval)  # compiled, captured, warm
-            output.say(f"  ({kind.title}: ready after {time.perf_counter() - began:.0f} s)")
+            output.say(f"  ({title}: ready after {time.perf_counter() - began:.0f} s)")
             if first and bench.part_seconds:
                 with _paused(engine):
                     for row in _parts(engine, bench.part_seconds):
                         add(row)
             if bench.loop_seconds:
-                add(_loop_row(training, bare, kind.title, bench.loop_seconds))
+                add(_loop_row(training, bare, title, bench.loop_seconds))
         finally:
             engine.close()
 
@@ -163,8 +174,8 @@ def _check(bench: AtariBench, threads: int | None) -> None:
     for loop in bench.loops:
         if loop not in LOOPS:
             raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
-        if LOOPS[loop].groups > bench.agents:
-            least = LOOPS[loop].groups
+        least = LOOPS[loop].groups or 1
+        if least > bench.agents:
             raise InvalidInput(f"{loop} needs {least} agents: write `agents = {least}` or more")
 
 

@@ -6,7 +6,9 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 from dataclasses import dataclass
 from typing import Literal
 
-LoopName = Literal["serial", "groups-2", "delayed", "delayed-groups-2", "delayed-groups-4", "delayed-groups-8"]
+LoopName = Literal[
+    "delayed-auto", "serial", "groups-2", "delayed", "delayed-groups-2", "delayed-groups-4", "delayed-groups-8"
+]
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,9 @@ class AtariBench:
     """Replay capacity per agent, in transitions, 7.1 kB each."""
     replay_device: Literal["cpu", "cuda", "disk"] | None = None
     """Where the replay is stored (default: the training device)."""
-    loops: tuple[LoopName, ...] = ("serial", "groups-2", "delayed", "delayed-groups-2")
-    """Training loops: one group of agents, or groups-N independent ones; delayed: with a delayed actor."""
+    loops: tuple[LoopName, ...] = ("delayed-auto", "serial", "groups-2", "delayed")
+    """Training loops: one group of agents, or groups-N independent ones; delayed: with a delayed actor; auto: the
+    number of groups of a long run, found in a trial."""
     raw_seconds: float = 5.0
     """Seconds to measure the bare emulators."""
     plain_seconds: float = 8.0

@@ -33,8 +33,13 @@ def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: t
 def training_engine(
     population: Population, state: State, *, compiled: bool, threads: int | None, groups: int | None
 ) -> Engine:
-    """The parts of a training loop, without evaluation, which would be compiled too."""
-    engine = make_engine(population, state, compiled=compiled, threads=threads, groups=groups, evaluates=False)
+    """The parts of a training loop, without evaluation, which would be compiled too.
+
+    `groups` None: as many as a long run has, found in a trial where environments are in processes.
+    """
+    engine = make_engine(
+        population, state, compiled=compiled, threads=threads, groups=groups, evaluates=False, trial=True
+    )
     try:
         reset(engine)
     except BaseException:

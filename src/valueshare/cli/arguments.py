@@ -29,7 +29,8 @@ Threads = Annotated[int, _execution(help="Threads that step the environments; 0:
 AgentGroups = Annotated[
     int,
     _execution(
-        help="Groups of agents that step independently; 0: four for Atari games with replay on a GPU, else one."
+        help="Groups of agents that step independently; 0: for Atari games with replay on a GPU the fastest number, "
+        "by a trial if the run is long, else up to four; otherwise one."
     ),
 ]
 Log = Annotated[

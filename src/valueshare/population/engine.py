@@ -1,7 +1,7 @@
 """An engine: a population with its environments, its executor, and its evaluation."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, TypeGuard
 
@@ -23,20 +23,28 @@ from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env
 from valueshare.population.execution.cuda_driver import supports_stream_wait
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
+from valueshare.population.execution.group_trial import GroupTrial, try_groups
 from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.on_device import DeviceEvaluator, DeviceExecutor
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.networks import network_inputs
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
 from valueshare.schema import Backend
 
 _log = logging.getLogger(__name__)
 
-# Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
+# Asynchronous groups without a trial. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
 ASYNCHRONOUS_GROUPS = 4
-CHECKED_AGENTS = 2  # whose networks of images are run to check the kernels
 THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
+# Numbers of groups in a trial, and the fewest threads per group. Sixteen were slower: their kernels delay each other.
+TRIED_GROUPS = (2, 4, 8)
+TRIED_THREADS_PER_GROUP = 2
+# Steps from which a run has a trial. At 1 ms per step they take 17 minutes: a trial of up to 40 s pays if the fastest
+# number is 4 % faster, and numbers of groups differed by up to 12 %.
+TRIAL_STEPS = 1_000_000
+CHECKED_AGENTS = 2  # whose networks of images are run to check the kernels
 
 
 class Engine(NamedTuple):
@@ -46,6 +54,12 @@ class Engine(NamedTuple):
     state: State
     executor: Executor
     evaluator: Evaluator | None
+    trial: GroupTrial | None = None  # that found the number of groups, where there was one
+
+    @property
+    def groups(self) -> int | None:
+        """The number of groups; None for executors without groups."""
+        return len(self.executor.grouped.groups) if isinstance(self.executor, GroupExecutor) else None
 
     def close(self) -> None:
         """Free the environments; all of them, even if one fails to close."""
@@ -64,6 +78,8 @@ def make_engine(
     groups: int | None = None,
     evaluates: bool = True,
     processes: bool | None = None,
+    trial: bool = False,
+    on_trial_step: Callable[[], None] = lambda: None,
 ) -> Engine:
     """Build the engine of a population whose `state` is that before its first step; load a checkpoint afterwards.
 
@@ -71,6 +87,9 @@ def make_engine(
     environments of one group run, the device serves another; no agent's random numbers change. Groups share `threads`
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).
+
+    With `trial`, the number of groups of environments in processes is the fastest of `candidate_groups`, unless it is
+    given; `on_trial_step` is called at every step meanwhile, and an exception from it ends the trial.
     """
     leave_out_failing_kernels(population, state)
     settings, size = population.settings, population.size
@@ -79,6 +98,7 @@ def make_engine(
     if processes and population.replay_on_host:
         raise InvalidInput("environments in processes need the replay on the GPU: leave `replay_device` out")
     threads = available_cores() if threads is None else threads
+    candidates = candidate_groups(size, threads) if trial and processes and groups is None else ()
     if groups is None:
         groups = asynchronous_groups(size, threads) if processes else 1
     if not 1 <= groups <= size:
@@ -97,18 +117,40 @@ def make_engine(
             eval_envs = close_on_failure(evaluation_environments(population, threads))
             check_evaluation(settings, eval_envs.spec)
         make = _environment_process if processes else _environments
-        shares = [share.tolist() for share in np.array_split(names, groups)]
-        training = [close_on_failure(make(population, share, max(1, threads // groups))) for share in shares]
+
+        def training_environments(groups: int) -> list[Environments]:
+            shares = [share.tolist() for share in np.array_split(names, groups)]
+            return [close_on_failure(make(population, share, max(1, threads // groups))) for share in shares]
+
         executor: Executor
-        if groups == 1 and _stays_on_device(training[0], population):
-            executor = DeviceExecutor(population, state, training[0], compiled=compiled)
-        elif groups == 1 and population.device.type == "cpu" and not processes:
-            executor = SerialExecutor(population, state, training[0], compiled=compiled)
+        result: GroupTrial | None = None
+        if candidates:
+            grouped, result = try_groups(
+                population,
+                state,
+                candidates,
+                training_environments,
+                compiled=compiled,
+                on_step=lambda step: on_trial_step(),
+            )
+            executor = GroupExecutor(grouped)
         else:
-            executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
+            executor = _make_executor(population, state, training_environments(groups), compiled, processes)
         evaluator = None if eval_envs is None else make_evaluator(population, state, eval_envs, compiled=compiled)
         on_failure.pop_all()
-    return Engine(population, state, executor, evaluator)
+    return Engine(population, state, executor, evaluator, result)
+
+
+def _make_executor(
+    population: Population, state: State, environments: list[Environments], compiled: bool, processes: bool
+) -> Executor:
+    """The executor of a group for each of `environments`."""
+    first, *others = environments
+    if not others and _stays_on_device(first, population):
+        return DeviceExecutor(population, state, first, compiled=compiled)
+    if not others and population.device.type == "cpu" and not processes:
+        return SerialExecutor(population, state, first, compiled=compiled)
+    return GroupExecutor(make_grouped(population, state, environments, compiled=compiled))
 
 
 def leave_out_failing_kernels(population: Population, state: State) -> None:
@@ -169,8 +211,20 @@ def prefers_processes(backend: Backend, replay_device: str | None, device: torch
 
 
 def asynchronous_groups(agents: int, threads: int) -> int:
-    """The groups of a population whose environments are in processes, unless their number is given."""
+    """The groups of a population whose environments are in processes, without a trial and if no number is given."""
     return min(agents, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
+
+
+def candidate_groups(agents: int, threads: int) -> tuple[int, ...]:
+    """The numbers of groups in a trial; none where there would be only one."""
+    most = min(agents, threads // TRIED_THREADS_PER_GROUP)
+    counts = tuple(count for count in TRIED_GROUPS if count <= most)
+    return counts if len(counts) > 1 else ()
+
+
+def has_trial(settings: TrainingSettings) -> bool:
+    """Whether a run with these settings is long enough for a trial of numbers of groups."""
+    return settings.steps >= TRIAL_STEPS
 
 
 def _stays_on_device(environments: Environments, population: Population) -> TypeGuard[GymnaxEnvironments]:

@@ -22,7 +22,7 @@ from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial
 from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
 from valueshare.population.devices import check_replay_device, checked_device, release_memory, training_on
-from valueshare.population.engine import Engine, make_engine
+from valueshare.population.engine import Engine, has_trial, make_engine
 from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
@@ -31,7 +31,9 @@ from valueshare.records import CheckpointPaths
 from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
-from valueshare.schema import Backend
+from valueshare.schema import Backend, Manifest
+
+Checkpoint = tuple[Manifest, list[pl.DataFrame]]  # with the records up to it
 
 
 class PhaseReport(NamedTuple):
@@ -71,18 +73,22 @@ def train_population(
     on_evaluation: Callable[[int], None] = lambda step: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[int], None] = lambda step: None,
+    on_note: Callable[[str], None] = lambda line: None,
     extended_from: Sequence[int] = (),
+    trial: bool | None = None,
 ) -> TrainingResult:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `threads` are those of the environments, and `groups` of agents step independently (None:
-    as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `extended_from` are earlier
-    numbers of steps of a run that was extended.
+    algorithm's own. `threads` are those of the environments, and `groups` of agents step independently, which changes
+    no agent's random numbers (rounding may differ on CUDA). None: as many as before where training is resumed, else as
+    many as suit, which a `trial` finds by measuring (None: if the run is long enough). `extended_from` are
+    earlier numbers of steps of a run that was extended.
 
     `on_step(step)` is called at every step, for displays, and `should_stop()` too: a phase that it interrupts is
     discarded, so that a run resumes from its last finished phase. `on_evaluation(step)` is called after an evaluation,
-    before its checkpoint is written, and `on_phase(report)` when it is written.
+    before its checkpoint is written, and `on_phase(report)` when it is written. `on_note(line)` is called with what a
+    trial has found.
 
     The result has all records and the last state. If an earlier call had finished the population, its replay is empty.
     """
@@ -97,8 +103,34 @@ def train_population(
             ]
             population = make_population(agents, settings, specs, device, network)
             state = initial_state(population, None if paths is None else paths.root)
-            make = partial(make_engine, population, state, compiled=compiled, threads=threads, groups=groups)
-            return _run_phases(make, paths, extended_from, on_phase, on_evaluation, should_stop, on_step)
+            identity = fingerprint(population, state)
+            checkpoint = None if paths is None else _newest_checkpoint(paths, identity, extended_from)
+            if checkpoint is None:
+                trial = has_trial(settings) if trial is None else trial
+            else:
+                trial, groups = False, groups or checkpoint[0].groups
+
+            def stop_trial() -> None:
+                if should_stop():
+                    raise _Stop
+
+            def make() -> Engine:
+                engine = make_engine(
+                    population,
+                    state,
+                    compiled=compiled,
+                    threads=threads,
+                    groups=groups,
+                    trial=trial,
+                    on_trial_step=stop_trial,
+                )
+                if engine.trial is not None:
+                    on_note(engine.trial.line)
+                return engine
+
+            return _run_phases(
+                make, population, state, paths, identity, checkpoint, on_phase, on_evaluation, should_stop, on_step
+            )
     except Exception as error:
         if compiled and is_compiler_error(error):
             names = ", ".join(agents["algorithm"].unique(maintain_order=True))
@@ -115,16 +147,18 @@ def train_population(
 
 def _run_phases(
     make: Callable[[], Engine],
+    population: Population,
+    state: State,
     paths: CheckpointPaths | None,
-    extended_from: Sequence[int],
+    identity: Mapping[str, Any],
+    checkpoint: Checkpoint | None,
     on_phase: Callable[[PhaseReport], None],
     on_evaluation: Callable[[int], None],
     should_stop: Callable[[], bool],
     on_step: Callable[[int], None],
 ) -> TrainingResult:
     """Train from the last checkpoint to the end. The engine is made here, so that its memory is free on return."""
-    engine = make()
-    population, state, settings = engine.population, engine.state, engine.population.settings
+    settings = population.settings
     tables: list[pl.DataFrame] = []
     finished = True
 
@@ -134,7 +168,7 @@ def _run_phases(
 
     in_background = writes_in_background(population.device, population.env, state.replay)
     try:
-        with closing(engine), CheckpointWriter(in_background=in_background) as writer:
+        with closing(make()) as engine, CheckpointWriter(in_background=in_background) as writer:
 
             def poll(step: int) -> None:
                 writer.poll()
@@ -142,9 +176,12 @@ def _run_phases(
                 if should_stop():
                     raise _Stop
 
-            identity = fingerprint(population, state)
-            first, earlier = _resume(paths, identity, state, extended_from)
-            tables += earlier
+            first = 0
+            if paths is not None and checkpoint is not None:
+                manifest, earlier = checkpoint
+                _restore(state, paths, manifest)
+                first = manifest.phase + 1
+                tables += earlier
             for phase in range(first, settings.phases):
                 since = segments.cursors(state.replay)
                 records = run_phase(engine, phase, poll)
@@ -157,7 +194,7 @@ def _run_phases(
                 tensors = _host_copies(state_dict(state)) if in_background else state_dict(state)
                 delta = None if phase + 1 == settings.phases else _replay_delta(state.replay, since)
                 writer.write(
-                    partial(save, paths, phase, identity, tensors, records, delta),
+                    partial(save, paths, phase, identity, tensors, records, delta, engine.groups),
                     on_written=partial(report, phase, records),
                 )
                 del tensors, delta  # the writer frees them when they are written
@@ -190,21 +227,18 @@ def _replay_delta(replay: Transitions, since: segments.Cursors) -> ReplayDelta:
     )
 
 
-def _resume(
-    paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State, extended_from: Sequence[int]
-) -> tuple[int, list[pl.DataFrame]]:
-    """Load the newest checkpoint into `state`; return the first phase to run, and the records before it."""
-    if paths is None:
-        return 0, []
+def _newest_checkpoint(
+    paths: CheckpointPaths, identity: Mapping[str, Any], extended_from: Sequence[int]
+) -> Checkpoint | None:
     remove_partial_files(paths)
-    checkpoint = latest_checkpoint(paths, identity, extended_from)
-    if checkpoint is None:
-        return 0, []
-    manifest, records = checkpoint
+    return latest_checkpoint(paths, identity, extended_from)
+
+
+def _restore(state: State, paths: CheckpointPaths, manifest: Manifest) -> None:
+    """Load a checkpoint into a state."""
     load_state_dict_(state, load_file(paths.state(manifest.phase)))
     device = str(state.replay.written.device)
     for segment in manifest.segments:  # oldest first
         segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment.file, device)))
         for name in segment.frames:  # one file at a time
             packing.restore(state.replay, load_file(paths.checkpoints / name))
-    return manifest.phase + 1, records

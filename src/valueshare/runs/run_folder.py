@@ -31,7 +31,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput, without_marks
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import check_table
 from valueshare.population.checkpoints.files import Damaged, read_manifest, verify_all
-from valueshare.population.checkpoints.loading import finished_phase_count
+from valueshare.population.checkpoints.loading import finished_phase_count, newest_manifest
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.run_config import damage_named, damaged_agents, read_agents
@@ -188,6 +188,12 @@ def stored_workers(folder: Path) -> int:
     except (AttributeError, KeyError, TypeError):
         return 0
     return workers if possible else 0
+
+
+def stored_groups(folder: Path, plan: Plan) -> dict[str, int | None]:
+    """The groups of agents of each population that has a checkpoint; None where none are stored."""
+    newest = {name: newest_manifest(CheckpointPaths(folder, name)) for name in plan.populations}
+    return {name: manifest.groups for name, manifest in newest.items() if manifest is not None}
 
 
 def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -> None:

@@ -122,13 +122,13 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
         copies.extend(map(weakref.ref, made.values()))
         return made
 
-    def save(paths: Any, phase: int, identity: Any, tensors: Any, records: Any, added: Any) -> None:
+    def save(paths: Any, phase: int, identity: Any, tensors: Any, records: Any, added: Any, groups: Any) -> None:
         columns = [] if added is None else added.columns.values()
         sizes.append(sum(tensor.nbytes for tensor in (*tensors.values(), *columns)))
         if phase == 1:
             assert phase_2_ended.wait(SECONDS)
             time.sleep(0.5)
-        saving.save(paths, phase, identity, tensors, records, added)
+        saving.save(paths, phase, identity, tensors, records, added, groups)
 
     monkeypatch.setattr(training_loop, "_host_copies", host_copies)
     monkeypatch.setattr(training_loop, "save", save)

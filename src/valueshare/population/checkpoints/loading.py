@@ -59,6 +59,14 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T], *, warn
     return _newest(paths, load, warn=warn)
 
 
+def newest_manifest(paths: CheckpointPaths) -> Manifest | None:
+    """The newest manifest that can be read; what it names is not verified."""
+    for path in paths.manifests():
+        with suppress(Damaged, InvalidInput):  # the population's worker reports it
+            return read_manifest(path)
+    return None
+
+
 def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, extended_from: Sequence[int] = ()) -> int:
     """The number of phases before the one with which training resumes, by the manifests alone."""
     for path in paths.manifests():

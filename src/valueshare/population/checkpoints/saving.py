@@ -49,11 +49,12 @@ def save(
     state: Mapping[str, Tensor],
     records: pl.DataFrame,
     delta: ReplayDelta | None,
+    groups: int | None = None,
 ) -> None:
     """Commit a phase, then delete files that neither it nor the checkpoint before it needs.
 
-    `delta` is None for the last phase of a run. Segments of replay that end before the oldest live
-    transition are dropped.
+    `delta` is None for the last phase of a run, `groups` where agents are not divided. Segments of replay that end
+    before the oldest live transition are dropped.
     """
     refuse_links(paths.root, f"{CHECKPOINTS}/{paths.name}", f"{RECORDS}/{paths.records(phase).name}")
     with _all_or_nothing(paths, phase):
@@ -72,6 +73,7 @@ def save(
             state={paths.state(phase).name: atomic_write(paths.state(phase), safetensors_bytes(state))},
             segments=segments,
             records={**earlier_records, paths.records(phase).name: write_table(paths.records(phase), records)},
+            groups=groups,
         )
         body = msgspec.to_builtins(manifest)
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)

@@ -50,6 +50,10 @@ class GraphedStep:
             self._run()
         self._graph.replay()  # a graph's first launch may wait for all streams: not later
 
+    def release(self) -> None:
+        """Give up the graph, whose memory the device can then use again; it must not run any more."""
+        self._graph = None
+
     def __call__(self) -> None:
         if self._graph is None:
             self._run()

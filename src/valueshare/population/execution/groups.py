@@ -1,6 +1,7 @@
 """Groups: agents that act and store together in their own environments; steps are compiled and captured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,13 +18,13 @@ from valueshare.population.compilation import compiled_if
 from valueshare.population.execution.buffers import StepBuffers, make_step_buffers
 from valueshare.population.execution.cuda_driver import pin_memory
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all, new_stream
-from valueshare.population.execution.learner import Learner, make_learner
+from valueshare.population.execution.learner import Learner, capture_learner, make_learner
 from valueshare.population.learn import copy_weights
 from valueshare.population.networks import Tensors, Weights
-from valueshare.population.state import Keys, Population, State, load_state_dict_, state_dict, with_delayed_actor
+from valueshare.population.state import Keys, Population, State, load_state_dict_, state_dict
 from valueshare.population.store import store
 from valueshare.replay import transitions
-from valueshare.replay.cursor_history import CursorHistory, empty_history, record_step
+from valueshare.replay.cursor_history import CursorHistory, record_step
 from valueshare.replay.cursor_history import slice_agents as slice_history
 
 
@@ -41,6 +42,11 @@ class Group(NamedTuple):
     sync_actor: GraphedStep | None  # online weights -> delayed ones, of asynchronous groups
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: the current one
     unpin: Callable[[], object] | None  # the device uses memory of the environments until then
+
+    @property
+    def graphed_steps(self) -> list[GraphedStep]:
+        steps = (self.act, self.store, self.act_and_store, self.sync_actor)
+        return [step for step in steps if isinstance(step, GraphedStep)]
 
     def close(self) -> None:
         """Free the environments, and once the device is done the memory of the host that it addresses."""
@@ -65,50 +71,68 @@ def make_grouped(
 ) -> GroupedPopulation:
     """A group for each of `environments`; `state` is that of a population before its first step.
 
-    On CUDA the steps are captured here, which runs them. The small tensors are then put back; what
-    is left in the rings of replay lies beyond the cursors, and is overwritten before it is sampled.
+    On CUDA the steps are captured here, which runs them.
     """
-    delayed, device = population.settings.delayed_actor, population.device
-    actor = with_delayed_actor(state) if delayed else state
-    on_device = not population.replay_on_host
-    history = empty_history(population.size, device) if delayed and on_device else None
     asynchronous = all(shared_memory(each) is not None for each in environments)
-    learner = make_learner(
-        population, state, actor.online.parameters, history, compiled=compiled, asynchronous=asynchronous
-    )
-    ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
     alone = len(environments) == 1 and not asynchronous
-    groups = tuple(
+    with unchanged(state):
+        learner = make_learner(population, state, compiled=compiled, asynchronous=asynchronous)
+        streams = [None] if alone else group_streams(population, len(environments))
+        groups = make_groups(population, state, learner, environments, streams, compiled=compiled)
+        beside = groups[0].graphed_steps if alone else []
+        capture_learner(learner, population.device, asynchronous=asynchronous, beside=beside)
+        if not alone:
+            capture_groups(groups)
+    return GroupedPopulation(population, state, groups, learner)
+
+
+@contextmanager
+def unchanged(state: State) -> Iterator[None]:
+    """Put the tensors of `state_dict` back at the end of steps that only capture or measure.
+
+    What these leave in the rings of replay lies beyond the cursors, and is overwritten before it is sampled.
+    """
+    before = {name: tensor.clone() for name, tensor in state_dict(state).items()}
+    yield
+    load_state_dict_(state, before)
+
+
+def group_streams(population: Population, count: int) -> "list[torch.cuda.Stream | None]":
+    """A CUDA stream for each of so many groups; on a CPU None."""
+    device, delayed = population.device, population.settings.delayed_actor
+    return [None if device.type == "cpu" else new_stream(device, high_priority=delayed) for _ in range(count)]
+
+
+def make_groups(
+    population: Population,
+    state: State,
+    learner: Learner,
+    environments: Sequence[Environments],
+    streams: "Sequence[torch.cuda.Stream | None]",
+    *,
+    compiled: bool,
+) -> tuple[Group, ...]:
+    """A group for each of `environments`, on the stream at its place; not captured yet."""
+    ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
+    return tuple(
         make_group(
             population,
-            actor,
+            state._replace(online=Weights(learner.actor, state.online.buffers)),
             slice(start, end),
             each,
             compiled=compiled,
-            online=state.online.parameters if delayed else None,
-            history=history,
-            stream=None if alone or device.type == "cpu" else new_stream(device, high_priority=delayed),
+            online=learner.online if learner.delayed else None,
+            history=learner.history,
+            stream=stream,
         )
-        for start, end, each in zip(ends, ends[1:], environments, strict=False)
+        for start, end, each, stream in zip(ends, ends[1:], environments, streams, strict=False)
     )
-    before = {name: tensor.clone() for name, tensor in state_dict(state).items()}
-    # Steps that may run at the same time must not share memory: those of different groups, and a delayed update.
-    joint = [learner.update_target]
-    joint += [step for step in (learner.stage_batch, learner.sync_actor) if step is not None]
-    if delayed:
-        capture_all([learner.learn], device)
-    else:
-        joint.insert(0, learner.learn)
+
+
+def capture_groups(groups: Sequence[Group]) -> None:
+    """Capture the steps of groups, on CUDA. Groups run at the same time, so each has memory of its own."""
     for group in groups:
-        own_steps = (group.act, group.store, group.act_and_store, group.sync_actor)
-        steps = [step for step in own_steps if isinstance(step, GraphedStep)]
-        if alone:
-            joint += steps
-        else:
-            capture_all(steps, device, stream=group.stream)
-    capture_all(joint, device, high_priority=delayed and not asynchronous)
-    load_state_dict_(state, before)
-    return GroupedPopulation(population, state, groups, learner)
+        capture_all(group.graphed_steps, group.population.device, stream=group.stream)
 
 
 def make_group(

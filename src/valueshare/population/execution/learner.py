@@ -8,7 +8,7 @@ a copy of the weights, updated before the next update. On a CPU the same happens
 Everything here is launched on the current stream; the caller makes it the learner's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -17,14 +17,14 @@ import torch
 
 from valueshare.learning.randomness import integers
 from valueshare.population.execution.buffers import ShapeAndType, packed
-from valueshare.population.execution.cuda_graphs import GraphedStep, new_stream
+from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all, new_stream
 from valueshare.population.learn import copy_weights, learn, sample, update_counter, update_target
 from valueshare.population.loop import run_updates
 from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
 from valueshare.replay import transitions
-from valueshare.replay.cursor_history import CursorHistory
+from valueshare.replay.cursor_history import CursorHistory, empty_history
 from valueshare.replay.transitions import Batch, Transitions
 
 
@@ -92,18 +92,12 @@ def update(learner: Learner, counter: int, on_release: Callable[[], None] = _not
         on_release()
 
 
-def make_learner(
-    population: Population,
-    state: State,
-    actor: Tensors,
-    history: CursorHistory | None,
-    *,
-    compiled: bool,
-    asynchronous: bool = False,
-) -> Learner:
+def make_learner(population: Population, state: State, *, compiled: bool, asynchronous: bool) -> Learner:
     """Asynchronous groups synchronise the weights that they act by themselves."""
     settings, device = population.settings, population.device
     online, on_host, delayed = (state.online.parameters, population.replay_on_host, settings.delayed_actor)
+    actor = {name: value.clone() for name, value in online.items()} if delayed else online
+    history = empty_history(population.size, device) if delayed and not on_host else None
     sample_on_host, batch = _host_sampler(population, state.replay) if on_host else (None, None)
     if batch is None and delayed:
         batch = Batch(*(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in _batch_fields(population)))
@@ -130,6 +124,22 @@ def make_learner(
         actor=actor,
         history=history,
     )
+
+
+def capture_learner(
+    learner: Learner, device: torch.device, *, asynchronous: bool, beside: Sequence[GraphedStep] = ()
+) -> None:
+    """Capture the joint steps, on CUDA; steps `beside` them never run at the same time as one of them.
+
+    Steps that may run at the same time must not share memory. A delayed update has its own.
+    """
+    steps = [learner.update_target]
+    steps += [step for step in (learner.stage_batch, learner.sync_actor) if step is not None]
+    if learner.delayed:
+        capture_all([learner.learn], device)
+    else:
+        steps.insert(0, learner.learn)
+    capture_all([*steps, *beside], device, high_priority=learner.delayed and not asynchronous)
 
 
 def _batch_fields(population: Population) -> list[ShapeAndType]:

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from valueshare.population.agents import SCHEMA
+from valueshare.population.engine import has_trial
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
@@ -110,6 +111,7 @@ def run_population(
                 on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
                 should_stop=hooks.should_stop,
                 on_step=on_step,
+                on_note=lambda line: hooks.on_note(line if len(plan.populations) == 1 else f"{spec.name}: {line}"),
                 extended_from=spec.extended_from,
             ).finished
 
@@ -180,6 +182,7 @@ def population_speed(
         backend=spec.backend,
         threads=threads,
         groups=None if groups is None else min(groups, spec.agents.height),
+        trial=has_trial(original),
         should_stop=lambda: len(marks) > 1 and marks[-1][0] - marks[0][0] >= MEASURE_SECONDS,
         on_step=on_step,
     )
