@@ -225,7 +225,7 @@ def test_networks_of_two_layers_on_a_gpu(rows: int, inputs: int, features: int, 
     theirs = torch.autograd.grad(expected, exact, gradient.double().cpu())
     names = ("weight1", "bias1", "weight2", "bias2", "weight3", "bias3")
     for name, a, b in zip(names, ours, theirs, strict=True):
-        assert_close(a, b, name)
+        assert_close(a, b, name, 2 * TF32)  # up to three products, one after the other
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ from valueshare.population.evaluate import (
 )
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.population.state import initial_state, make_population
+from valueshare.population.state import Population, initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.setting import MAX_COUNT
 from valueshare.value_metrics import overestimation
@@ -40,12 +40,16 @@ def never(step: int) -> None:
     """A poll that never stops."""
 
 
-def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0) -> Scores:
+def evaluator_of(env: str, settings: TrainingSettings, seeds: list[int]) -> tuple[Population, HostEvaluator]:
     table = agent_table(env, "dqn", seeds=seeds, agent_settings=AgentSettings(discount=0.9))
     population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
     lanes = len(seeds) * eval_env_count(settings)
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
-    evaluator = HostEvaluator(population, initial_state(population), environments, compiled=False)
+    return population, HostEvaluator(population, initial_state(population), environments, compiled=False)
+
+
+def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0) -> Scores:
+    population, evaluator = evaluator_of(env, settings, seeds)
     found = evaluate(population, evaluator, step, never)
     assert first_rng_counter(step) < int(evaluator.counter) < first_rng_counter(step + 1)
     return found
@@ -122,6 +126,24 @@ def test_exactly_the_wanted_episodes_are_played() -> None:
     # The clock gives 1 a step for 5 steps, so every score is 5, by 3 episodes over 2 copies.
     settings = dataclasses.replace(SETTINGS, eval_episodes=3)
     found = scores("tests/Clock-v0", settings, [0, 1])
+    assert found.episodes.tolist() == [3, 3]
+    assert found.score.tolist() == [5.0, 5.0]
+
+
+def test_an_interrupted_evaluation_leaves_nothing_behind() -> None:
+    """A step is counted while the next one runs: the last step before the interruption never is."""
+    population, evaluator = evaluator_of("tests/Clock-v0", dataclasses.replace(SETTINGS, eval_episodes=3), [0, 1])
+    polls = 0
+
+    def interrupt(step: int) -> None:
+        nonlocal polls
+        polls += 1
+        if polls == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(population, evaluator, 0, interrupt)
+    found = evaluate(population, evaluator, 0, never)
     assert found.episodes.tolist() == [3, 3]
     assert found.score.tolist() == [5.0, 5.0]
 

@@ -154,7 +154,16 @@ class EpisodeStats:
 
     def add(self, step: StepOutcome) -> None:
         """Count a step of the active environments."""
+        self.accumulate(step, self.advance(step.terminated | step.truncated))
+
+    def advance(self, ended: Tensor) -> Tensor:
+        """Count down what remains after a step, and return which environments were active in it: [P, E] each."""
         active = self.active
+        self.remaining.sub_((ended if self.settings.eval_episodes else active).to(self.remaining.dtype))
+        return active
+
+    def accumulate(self, step: StepOutcome, active: Tensor) -> None:
+        """Add a step to the sums, with the environments that were active in it."""
         self.q_sum.add_(torch.where(active, step.value.double(), 0.0))
         self.discount_sum.copy_(torch.where(active, self.discount * self.discount_sum + 1, self.discount_sum))
         reward = step.reward.double()
@@ -169,7 +178,6 @@ class EpisodeStats:
         self.episodes.add_(ended)
         for sums in self._running:
             sums.masked_fill_(ended, 0.0)
-        self.remaining.sub_((ended if self.settings.eval_episodes else active).to(self.remaining.dtype))
 
     def scores(self) -> Scores:
         sums = self.episodes, self.return_sum, self.overestimation_sum

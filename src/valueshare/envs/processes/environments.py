@@ -80,9 +80,12 @@ class EnvironmentProcess(Environments):
         truncated = step.ended & ~step.terminated
         return StepResult(step.observation, step.reward, step.terminated, truncated, final)
 
-    def wait(self, steps: int, poll: Callable[[], None] = lambda: None) -> None:
-        """Wait until `steps` steps are made and counted (see `requested`); `poll` is called meanwhile."""
-        self._wait("counted", steps, poll)
+    def wait(self, steps: int, poll: Callable[[], None] = lambda: None, *, pause: float = PAUSE) -> None:
+        """Wait until `steps` steps are made and counted (see `requested`), looking every `pause` seconds.
+
+        `poll` is called meanwhile.
+        """
+        self._wait("counted", steps, poll, pause)
 
     def check(self) -> None:
         """Raise what ended the process, if something did."""
@@ -119,10 +122,10 @@ class EnvironmentProcess(Environments):
         self._wait("commands", self._commands, lambda: None)
         self.requested, self._has_sent = int(self.memory.arrays["stepped"][0]), False
 
-    def _wait(self, word: str, value: int, poll: Callable[[], None]) -> None:
+    def _wait(self, word: str, value: int, poll: Callable[[], None], pause: float = PAUSE) -> None:
         checked = time.perf_counter()
         while self._is_behind(word, value):
-            time.sleep(PAUSE)
+            time.sleep(pause)
             if time.perf_counter() - checked > LIVENESS_SECONDS:
                 checked = time.perf_counter()
                 self.check()

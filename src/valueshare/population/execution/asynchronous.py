@@ -8,7 +8,7 @@ own speed, and the time this thread takes between two launches delays no group.
 from functools import partial
 
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.processes.environments import EnvironmentProcess, wait_until_idle
+from valueshare.envs.processes.environments import PAUSE, EnvironmentProcess, wait_until_idle
 from valueshare.population.execution.cuda_driver import stream_wait_value
 from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.groups import Group, GroupedPopulation, store_last_step
@@ -17,6 +17,7 @@ from valueshare.population.loop import OnStep
 from valueshare.replay.transitions import SAMPLING_LAG
 
 AHEAD = 8  # most steps that are launched ahead of the environments
+AHEAD_PAUSE = 0.0005  # seconds; less than a step, and looking more often takes time of the emulators' cores
 assert AHEAD < SAMPLING_LAG, "an update samples as of its step, at most SAMPLING_LAG steps ago"
 
 
@@ -53,8 +54,9 @@ def run_asynchronously(
                 else:
                     store_last_step(group)
             ahead = min(AHEAD, steps.stop - 1 - t)
+            pause = AHEAD_PAUSE if ahead == AHEAD else PAUSE
             for _, process in pairs:
-                process.wait(process.requested - ahead, partial(on_step, t))
+                process.wait(process.requested - ahead, partial(on_step, t), pause=pause)
     finally:
         streams.switch(None)
         wait_until_idle([process for _, process in pairs])

@@ -19,7 +19,7 @@ from valueshare.population.state import Population, State, torch_dtype
 
 
 class HostEvaluator:
-    """Plays in environments on the host, one step at a time."""
+    """Plays in environments on the host, one step at a time. A step is added to the stats while the next one runs."""
 
     steps_per_check = 1
 
@@ -28,6 +28,7 @@ class HostEvaluator:
         self.environments = environments
         shape = (population.size, eval_env_count(population.settings))
         self.stats = EpisodeStats(population.settings, torch.tensor(population.agents["discount"].to_numpy()))
+        self._uncounted: tuple[StepOutcome, Tensor] | None = None  # the last step, and which environments it was of
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self._observation = StagingBuffer((*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device)
         self._first = StagingBuffer(shape, torch.bool, device) if env.stack else None  # frames that start an episode
@@ -57,12 +58,14 @@ class HostEvaluator:
 
     def reset(self, seeds: NDArray[np.int64], counter: int) -> None:
         self.counter.fill_(counter)
+        self._uncounted = None  # of an evaluation that was interrupted
         self._set_observation(self.environments.reset(seeds), first=np.True_)
 
     def step(self) -> None:
         self._play()
         actions, value = self._action.get(), self._value.get()
         self.environments.send(actions.reshape(-1), self.stats.active.numpy().reshape(-1))
+        self._count()
         result = self.environments.receive()
         terminated, truncated = result.terminated.reshape(value.shape), result.truncated.reshape(value.shape)
         if truncated.any():
@@ -71,7 +74,16 @@ class HostEvaluator:
             self._final_value.get()
         self._set_observation(result.observation, first=terminated | truncated)
         arrays = value, result.reward.reshape(value.shape), terminated, truncated, self._final_value.array
-        self.stats.add(StepOutcome(*map(torch.tensor, arrays)))
+        outcome = StepOutcome(*map(torch.tensor, arrays))  # copies
+        self._uncounted = outcome, self.stats.advance(outcome.terminated | outcome.truncated)
+        if not self.stats.remaining.any():
+            self._count()
+
+    def _count(self) -> None:
+        """Add the last step to the stats, once."""
+        if self._uncounted is not None:
+            self.stats.accumulate(*self._uncounted)
+            self._uncounted = None
 
     def _set_observation(self, observation: NDArray[Any], first: NDArray[np.bool_] | np.bool_) -> None:
         self._observation.put(observation.reshape(self._observation.array.shape))
