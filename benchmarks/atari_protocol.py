@@ -5,8 +5,7 @@
 
 In the paper, phases of 250,000 training steps are followed by 125,000 evaluation steps and a checkpoint. Here two
 phases are shorter, in the same proportion, and the agents learn from the beginning of the first one; the times of the
-second are printed. The emulators' part is that of a third of all steps: no evaluation can take a smaller share of the
-time than that of its emulator steps, unless the emulators are faster in it.
+second are printed. A third of all emulator steps are those of the evaluation.
 """
 
 import argparse
@@ -24,26 +23,25 @@ from valueshare.population.train import PhaseReport, train_population
 
 
 class Clock:
-    """Seconds of each part of the last phase."""
+    """Seconds of each part of the second phase."""
 
     def __init__(self, phase: int) -> None:
         self.phase, self.parts = phase, {"training": 0.0, "evaluation": 0.0, "checkpoint": 0.0}
-        self._last, self._evaluates, self._step = time.perf_counter(), False, -1
+        self._last, self._evaluates = 0.0, False
 
     def on_step(self, step: int) -> None:
         if step == 2 * self.phase and not self._evaluates:
             self._end("training")
             self._evaluates = True
-        if step == self.phase and self._step != step:  # the first training step of the second phase
-            self._last = time.perf_counter()
-        self._step = step
 
     def on_evaluation(self, step: int) -> None:
         if step == 2 * self.phase:
             self._end("evaluation")
 
     def on_phase(self, report: PhaseReport) -> None:
-        if report.step == 2 * self.phase:
+        if report.step == self.phase:
+            self._last = time.perf_counter()
+        elif report.step == 2 * self.phase:
             self._end("checkpoint")
 
     def _end(self, part: str) -> None:

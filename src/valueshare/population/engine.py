@@ -247,7 +247,8 @@ def _environments(
         threads=threads,
         episode_limit=population.settings.eval_episode_limit if evaluation else None,
         protocol=population.settings.atari_protocol,
-        lockstep=not evaluation,
+        # Agents evaluated by episodes finish one by one; those evaluated by timesteps, all at once.
+        lockstep=not evaluation or not population.settings.eval_episodes,
         evaluation=evaluation,
         device=str(population.device),
     )
