@@ -1,5 +1,7 @@
 """Engines: how threads are shared, and training without evaluation."""
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,3 +70,23 @@ def test_an_engine_may_only_train() -> None:
     with pytest.raises(RuntimeError, match="only trains"):
         run_phase(training, 0, lambda step: None)
     training.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({"eval_episodes": 2}, [False, True]), ({"eval_episodes": 0, "eval_timesteps": 6}, [True, True])],
+)
+def test_environments_that_stop_together_are_stepped_together(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], expected: list[bool]
+) -> None:
+    """Those of an evaluation by timesteps do, as those of training; by episodes, each ends on its own."""
+    given: list[bool] = []
+
+    def noted(*arguments: Any, lockstep: bool, **options: Any) -> Environments:
+        given.append(lockstep)
+        return make_environments(*arguments, lockstep=lockstep, **options)
+
+    monkeypatch.setattr(engines, "make_environments", noted)
+    monkeypatch.setattr(sys.modules[__name__], "SETTINGS", replace(SETTINGS, **changes))
+    engine().close()
+    assert given == expected

@@ -41,8 +41,8 @@ THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 # Numbers of groups in a trial, and the fewest threads per group. Sixteen were slower: their kernels delay each other.
 TRIED_GROUPS = (2, 4, 8)
 TRIED_THREADS_PER_GROUP = 2
-# Steps from which a run has a trial. At 1 ms per step they take 17 minutes: a trial of up to 40 s pays if the fastest
-# number is 4 % faster, and numbers of groups differed by up to 12 %.
+# Steps from which a run has a trial. At 1 ms per step they take 17 minutes. A trial, with the compilation of all groups,
+# takes up to 40 s on an H200: it pays if the fastest number is 4 % faster, and numbers of groups differed by up to 12 %.
 TRIAL_STEPS = 1_000_000
 CHECKED_AGENTS = 2  # whose networks of images are run to check the kernels
 
