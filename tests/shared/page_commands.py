@@ -97,6 +97,8 @@ MODES = {  # the first that matches
     r"^python benchmarks/(fuzz|cluster_plan)": Mode(slow=""),
     r"^python benchmarks/against_rliable": Mode(slow="--resamples 100"),
     r"^python benchmarks/gpu_atari": Mode(slow="--device cpu --eager --agents 1 --rows dqn --longest 1"),
+    r"^python benchmarks/gpu_vectors": Mode(slow="--device cpu --agents 3 --rows acting"),
+    r"^python benchmarks/atari_protocol": Mode(slow="--device cpu --agents 1 --phase 400 --replay-capacity 2000"),
     r"^python benchmarks/processes_against": Mode(
         slow="--agents 2 --groups 1 2 --replay-capacity 200 --rounds 1 --seconds 0.1 --device cpu --eager"
     ),
