@@ -224,6 +224,27 @@ def test_compiled_whole_and_equal(update: Callable[..., None]) -> None:
         torch.testing.assert_close(first[name], second[name], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_compiled_updates_leave_frozen_agents_alone_too(update: Callable[..., None], poison: float) -> None:
+    """A compiled Adam on a CPU is written in another way."""
+    compiled = torch.compile(update, fullgraph=True, backend="eager")
+    parameters, gradients = stacked(7), stacked(700)
+    moments = zero_moments(parameters)
+    moments.second["bias"][1] = float("inf")
+    for g in gradients.values():
+        g[1] = poison
+    before, before_moments = copies(parameters, moments)
+    compiled(parameters, gradients, moments, STEP_SIZE, torch.tensor([True, False, True, True]))
+    for name in SHAPES:
+        assert torch.equal(parameters[name][1], before[name][1])
+        assert torch.equal(moments.first[name][1], before_moments.first[name][1])
+        assert torch.equal(moments.second[name][1], before_moments.second[name][1])
+        for i in (0, 2, 3):
+            assert not torch.equal(parameters[name][i], before[name][i])
+            assert parameters[name][i].isfinite().all()
+
+
 def test_moments_start_at_zero_and_share_nothing() -> None:
     parameters = stacked(7)
     moments: Moments = zero_moments(parameters)
