@@ -14,6 +14,7 @@ RESULTS = ROOT / "docs" / "reproduction"
 NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+")
 
 Value = Callable[[str, str], float]
+Floats = NDArray[np.float64]
 
 
 @cache
@@ -142,17 +143,45 @@ def test_minatar_with_the_same_seeds_again() -> None:
 
 def test_lunarlander_and_its_intervals() -> None:
     rows = table("lunarlander", "k")[1]
-    runs = scores("lunarlander").group_by("k", "seed").agg(pl.col("score").mean())
-    rng = np.random.default_rng(0)
     assert len(rows) == 17
-    for k, auc, interval in rows:
-        of_k = runs.filter(pl.col("k") == float(k.split()[0].replace(",", "")))["score"].to_numpy()
-        assert len(of_k) == 120
-        assert_shows(auc, of_k.mean(), k)
-        means = of_k[rng.integers(120, size=(4_000, 120))].mean(axis=1)
-        shown = [float(number) for number in NUMBER.findall(interval)]
-        width = shown[1] - shown[0]
-        assert np.abs(np.percentile(means, (2.5, 97.5)) - shown).max() < 0.1 * width, k
+    runs = lunarlander_auc("lunarlander")
+    for k, auc, interval, difference in rows:
+        of_k = runs[float(k.split()[0].replace(",", ""))]
+        assert_shows_mean(f"{auc} {interval}", of_k)
+        if not k.startswith("0"):
+            assert_shows_mean(difference, of_k, runs[0.0])
+
+
+def test_lunarlander_and_the_run_before() -> None:
+    header, rows = table("lunarlander", "k", 1)
+    assert [name.partition(",")[0] for name in header] == ["k", "AUC", "AUC", "minus DQN", "minus DQN"]
+    assert len(rows) == 10
+    before, now = lunarlander_auc("lunarlander-earlier"), lunarlander_auc("lunarlander")
+    for k, *shown in rows:
+        for cell, difference, runs in zip(shown[:2], shown[2:], (before, now), strict=True):
+            of_k = runs[float(k.split()[0])]
+            assert_shows_mean(cell, of_k)
+            if not k.startswith("0"):
+                assert_shows_mean(difference, of_k, runs[0.0])
+
+
+def lunarlander_auc(study: str) -> dict[float, Floats]:
+    """The AUC of each seed, by k."""
+    runs = scores(study).group_by("k", "seed").agg(pl.col("score").mean()).sort("k", "seed")
+    found = {float(k): of_k["score"].to_numpy() for (k,), of_k in runs.partition_by("k", as_dict=True).items()}
+    assert {len(of_k) for of_k in found.values()} == {120}
+    return found
+
+
+def assert_shows_mean(cell: str, scores: Floats, reference: Floats | None = None) -> None:
+    """A cell like +36 [15, 56]: a mean or a difference of two, and its bootstrap interval."""
+    rng, n = np.random.default_rng(0), len(scores)
+    mean, drawn = scores.mean(), scores[rng.integers(n, size=(4_000, n))].mean(axis=1)
+    if reference is not None:
+        mean, drawn = mean - reference.mean(), drawn - reference[rng.integers(n, size=(4_000, n))].mean(axis=1)
+    assert_shows(cell, float(mean), cell)
+    shown = [float(number) for number in NUMBER.findall(cell)[1:]]
+    assert np.abs(np.percentile(drawn, (2.5, 97.5)) - shown).max() < 0.1 * (shown[1] - shown[0]), cell
 
 
 def test_k_against_zero_at_each_step_size() -> None:
@@ -171,8 +200,6 @@ def test_k_against_zero_at_each_step_size() -> None:
 
 
 # --------------------------------------------------------------------------- step sizes chosen on half of the seeds
-
-Floats = NDArray[np.float64]
 
 
 def held_out(runs: pl.DataFrame) -> tuple[list[float], Floats]:
