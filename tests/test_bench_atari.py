@@ -156,8 +156,8 @@ def test_the_first_loop_has_the_groups_of_a_trial(monkeypatch: pytest.MonkeyPatc
     ) -> tuple[GroupedPopulation, GroupTrial]:
         given.append(candidates)
         options.pop("on_step")
-        trial = GroupTrial({count: float(count) for count in candidates})
-        return make_grouped(population, state, make(trial.fastest), **options), trial
+        trial = GroupTrial({count: [float(count)] for count in candidates}, options.pop("default"))
+        return make_grouped(population, state, make(trial.chosen), **options), trial
 
     monkeypatch.setattr("valueshare.population.engine.try_groups", tried)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
@@ -165,7 +165,7 @@ def test_the_first_loop_has_the_groups_of_a_trial(monkeypatch: pytest.MonkeyPatc
     assert AtariBench().loops[0] == "delayed-auto"
     output = Output("atari", "agent-steps")
     measure(bench, threads=8, output=output)
-    assert [row.part for row in output.rows] == ["loop, delayed actor, 4 groups (fastest of 2, 4)"]
+    assert [row.part for row in output.rows] == ["loop, delayed actor, 4 groups (tried: 2, 4)"]
     assert given == [(2, 4)]  # of four agents with eight threads
 
 

@@ -243,7 +243,7 @@ def test_a_long_run_names_the_groups_of_its_trial(monkeypatch: pytest.MonkeyPatc
         made = prepare_plan(plan, execution, None, resuming=bool(stored), stored_groups=groups, try_compile=False)
         return made.lines[0].partition("environment threads (as requested), ")[2]
 
-    tried = "the fastest in a trial at the start, emulators in processes"
+    tried = "by a trial at the start, emulators in processes"
     assert named() == f"2, 4 or 8 groups of agents ({tried})"
     assert named(agents=7) == f"2 or 4 groups of agents ({tried})"
     by_rule = "groups of agents (emulators in processes, one per group)"
@@ -257,17 +257,17 @@ def test_what_a_trial_found_is_printed_and_kept(tmp_path: Path, cli: Cli, monkey
     for module in (resources, engine):
         monkeypatch.setattr(module, "prefers_processes", lambda *_: True)
     monkeypatch.setattr(engine, "TRIAL_STEPS", 60)
-    monkeypatch.setattr(group_trial, "measured_rates", lambda *_: {2: 2_000.0, 4: 1_000.0})
+    monkeypatch.setattr(group_trial, "measured_rates", lambda *_: {2: [1_000.0], 4: [2_000.0]})
     run, options = tmp_path / "run", ("--threads", "8", "--workers", "1")
     words = ("--env", "CartPole-v1", *TINY[:-2], "--seeds", "4", "--device", "cpu", "--no-compile")
     code, out, _ = cli("train", *words, *options, "--out", run)
     assert code == 0
     lines = out.splitlines()
-    found = lines.index("groups of agents: 2, the fastest in a trial (2: 2,000, 4: 1,000 agent-steps/s)")
-    assert "2 or 4 groups of agents (the fastest in a trial at the start" in out
+    found = lines.index("groups of agents: 4, the fastest of a trial (2: 1,000, 4: 2,000 agent-steps/s)")
+    assert "2 or 4 groups of agents (by a trial at the start" in out
     assert lines[found + 1].startswith("CartPole-v1 | population 1 of 1 | 4 agents at step 0")
     code, out, _ = cli("extend", run, "--steps", "90", *options)
-    assert (code, "2 groups of agents (as stored)" in out, "in a trial" in out) == (0, True, False)
+    assert (code, "4 groups of agents (as stored)" in out, "a trial" in out) == (0, True, False)
 
 
 def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def _groups_words(
         candidates = candidate_groups(agents, threads)
         if candidates and has_trial(largest.settings) and largest.name not in stored_groups:
             counts = either(map(str, candidates))
-            return f"{counts} groups of agents (the fastest in a trial at the start, emulators in processes)"
+            return f"{counts} groups of agents (by a trial at the start, emulators in processes)"
         count = asynchronous_groups(agents, threads)
         reason = "emulators in processes, one per group"
     else:

@@ -97,7 +97,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     state: dict[FileName, Digest]
     segments: list[StoredSegment]
     records: dict[FileName, Digest]
-    groups: Positive | None = None  # of agents, where they were divided; earlier versions stored nothing
+    groups: Positive | None = None  # of agents, with environments in processes; earlier versions stored nothing
 
 
 class ManifestRecords(Struct, frozen=True):

@@ -191,7 +191,7 @@ def test_streams_on_a_gpu(rows: int, hidden: int, outputs: int) -> None:
 @needs_gpu
 @pytest.mark.parametrize(
     ("rows", "inputs", "features", "hidden", "outputs"),
-    [(128, 8, 256, 256, 4), (1, 3, 64, 64, 1), (5, 8, 256, 256, 4), (70, 20, 100, 36, 33), (200, 64, 40, 132, 18)],
+    [(128, 8, 256, 256, 4), (1, 3, 64, 64, 1), (5, 8, 256, 256, 4), (70, 20, 100, 36, 33), (200, 32, 40, 132, 18)],
 )
 def test_networks_of_two_layers_on_a_gpu(rows: int, inputs: int, features: int, hidden: int, outputs: int) -> None:
     torch.manual_seed(4)
@@ -299,6 +299,7 @@ def plain_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The operators and their derivatives on any device and in float64, with plain PyTorch in place of the kernels."""
     monkeypatch.setattr(operators, "available", lambda weight: True)
     monkeypatch.setattr(operators, "MIN_MLP_AGENTS", 2)
+    monkeypatch.setattr(operators, "mlps_worthwhile", lambda observation: True)
     with operators.replaced_by(plain_operators):
         yield
 
@@ -335,15 +336,44 @@ def test_streams_have_few_outputs_and_hidden_units_that_need_no_padding(
 
 
 @pytest.mark.parametrize(
-    ("agents", "inputs", "features", "used"),
-    [(64, 8, 128, True), (64, 64, 64, True), (63, 8, 128, False), (64, 65, 128, False), (64, 8, 18, False)],
+    ("agents", "inputs", "features", "hidden", "used"),
+    [
+        (2_040, 8, 256, 256, True),
+        (16, 8, 256, 256, False),  # too few programs for a GPU
+        (2_040, 128, 256, 256, False),  # too many inputs to multiply twice
+        (2_040, 8, 18, 256, False),  # not aligned
+        (2_040, 8, 1_024, 256, False),
+        (2_040, 8, 256, 1_024, False),
+    ],
 )
 def test_networks_of_many_agents_with_few_inputs_are_computed_at_once(
-    agents: int, inputs: int, features: int, used: bool, monkeypatch: pytest.MonkeyPatch
+    agents: int, inputs: int, features: int, hidden: int, used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operators, "available", lambda weight: True)
-    weights = torch.empty(agents, features, inputs), torch.empty(agents, 64, features), torch.empty(agents, 4, 64)
-    assert operators.mlps_available(*weights) == used
+    shapes = (agents, features, inputs), (agents, hidden, features), (agents, 4, hidden)
+    assert operators.mlps_available(*(torch.empty(shape, device="meta") for shape in shapes)) == used
+
+
+def test_observations_with_a_gradient_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    observation: Any = SimpleNamespace(is_cuda=True, requires_grad=True)
+    assert not operators.mlps_worthwhile(observation)
+    with torch.no_grad():
+        assert operators.mlps_worthwhile(observation)
+    assert operators.mlps_worthwhile(SimpleNamespace(is_cuda=True, requires_grad=False))  # type: ignore[arg-type]
+    assert not operators.mlps_worthwhile(torch.empty(2, 3))
+
+
+@pytest.mark.usefixtures("plain_kernels")
+def test_networks_that_were_changed_are_computed_layer_by_layer() -> None:
+    network: Any = ALGORITHMS["ib-dqn"].build(SHAPES["vectors"], 2.0)
+    x = torch.randn(3, 6)
+    expected = network.head(network.torso(x))
+    torch.testing.assert_close(network(x), expected)
+    torch.testing.assert_close(network[:1](x), network.torso(x))
+    network.torso.append(nn.Tanh())
+    torch.testing.assert_close(network(x), network.head(network.torso(x)))
+    network.torso = nn.Identity()
+    torch.testing.assert_close(network(torch.ones(3, 16)), network.head(torch.ones(3, 16)))
 
 
 @pytest.mark.usefixtures("plain_kernels")
@@ -494,8 +524,30 @@ def test_kernels_are_checked_with_the_shapes_of_learning_and_acting(monkeypatch:
     leave_out_failing_kernels(population, initial_state(population))
     assert checked == [
         ([(2, 4, 3, 40, 40), (2, 4, 6)], {}),
+        ([(2, 4, 3, 40, 40), (2, 4, 6)], {"differentiate": False}),
         ([(2, 1, 3, 40, 40), (2, 1, 5)], {"differentiate": False}),
     ]
+
+
+def test_kernels_of_networks_of_vectors_are_checked_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They keep their units for a gradient, with other tiles; and few agents would not use them."""
+    calls: list[tuple[int, int, bool]] = []
+
+    def mlp(x: Tensor, *rest: Any) -> Any:
+        calls.append((x.shape[0], x.shape[1], rest[-1]))
+        return plain_operators.mlp(x, *rest)
+
+    monkeypatch.setattr(operators, "available", lambda weight: True)
+    monkeypatch.setattr(operators, "mlps_worthwhile", lambda observation: True)
+    kernels = SimpleNamespace(**{**vars(plain_operators), "mlp": mlp})
+    monkeypatch.setattr(engine, "check_kernels", partial(check_kernels, kernels=kernels))
+    spec = EnvironmentSpec("vectors", "gymnasium", (6,), np.dtype(np.float32), 4, None, 0)
+    settings = TrainingSettings(steps=8, checkpoint_interval=8, eval_interval=8, hidden=(16, 16), batch_size=5)
+    agents = agent_table("vectors", "dqn", seeds=range(operators.MIN_MLP_AGENTS + 2))
+    population = make_population(agents, settings, spec, torch.device("cpu"))
+    leave_out_failing_kernels(population, initial_state(population))
+    checked = operators.MIN_MLP_AGENTS
+    assert calls == [(checked, 5, True), (checked, 5, False), (checked, 1, False)]
 
 
 def test_memory_that_is_missing_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch) -> None:

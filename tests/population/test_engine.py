@@ -73,11 +73,11 @@ def test_an_engine_may_only_train() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [({"eval_episodes": 2}, [False, True]), ({"eval_episodes": 0, "eval_timesteps": 6}, [True, True])],
+    ("settings", "expected"),
+    [(SETTINGS, [False, True]), (replace(SETTINGS, eval_episodes=0, eval_timesteps=6), [True, True])],
 )
 def test_environments_that_stop_together_are_stepped_together(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], expected: list[bool]
+    monkeypatch: pytest.MonkeyPatch, settings: TrainingSettings, expected: list[bool]
 ) -> None:
     """Those of an evaluation by timesteps do, as those of training; by episodes, each ends on its own."""
     given: list[bool] = []
@@ -87,6 +87,6 @@ def test_environments_that_stop_together_are_stepped_together(
         return make_environments(*arguments, lockstep=lockstep, **options)
 
     monkeypatch.setattr(engines, "make_environments", noted)
-    monkeypatch.setattr(sys.modules[__name__], "SETTINGS", replace(SETTINGS, **changes))
+    monkeypatch.setattr(sys.modules[__name__], "SETTINGS", settings)
     engine().close()
     assert given == expected

@@ -62,7 +62,7 @@ class LoopKind(NamedTuple):
         """The row of the loop of this engine."""
         parts = ["loop", *["delayed actor"] * self.delayed_actor]
         if self.groups != 1:
-            found = "" if engine.trial is None else f" (fastest of {', '.join(map(str, engine.trial.rates))})"
+            found = "" if engine.trial is None else f" (tried: {', '.join(map(str, engine.trial.rates))})"
             parts.append(pluralize(engine.groups or 1, "group") + found)
         return ", ".join(parts)
 
@@ -122,7 +122,7 @@ def measure(
         title = kind.title(engine)
         try:
             if engine.trial is not None:
-                output.say(f"  ({engine.trial.line})")
+                output.say(f"  ({engine.trial.summary})")
             if first:
                 TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
                 fill_with_copies(state.replay)

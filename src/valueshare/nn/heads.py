@@ -19,7 +19,7 @@ from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
 from valueshare.nn.operators import LayerInput
 from valueshare.nn.stacking import Linear, stackable
-from valueshare.nn.torsos import NetworkShape, torso
+from valueshare.nn.torsos import FlattenMatrix, NetworkShape, ObservationScale, torso
 
 # On images, as the authors have them; all biases of their MLPs start at 0.
 PLAIN_BIASES = Biases(convolution=0.1, hidden=0.1)  # DQN, Double DQN, IB-DQN
@@ -160,25 +160,30 @@ class VectorNetwork(nn.Sequential):
     Shapes: [..., *observation] -> the head's.
     """
 
-    torso: nn.Sequential
-    head: nn.Module
-
     def forward(self, observation: Tensor) -> Tensor:
-        *scale, first, _ = self.torso.children()
-        assert isinstance(first, Linear)
-        if not all(_in_one(first, stream) for stream in self.head.children() if isinstance(stream, Stream)):
+        first = self._first_layer() if operators.mlps_worthwhile(observation) else None
+        if first is None:
             outputs: Tensor = super().forward(observation)  # type: ignore[no-untyped-call]
             return outputs
-        for layer in scale:
+        for layer in list(self[0].children())[:-2]:
             observation = layer(observation)
-        values: Tensor = self.head(LayerInput(observation, first.weight, first.bias))
+        values: Tensor = self[1](LayerInput(observation, first.weight, first.bias))
         return values
 
-
-def _in_one(first: Linear, stream: Stream) -> bool:
-    """Whether a kernel computes the first layer with this stream."""
-    weights = (first.weight, stream.hidden.weight, stream.output.weight)
-    return first.weight.ndim == 3 and operators.mlps_available(*weights)
+    def _first_layer(self) -> Linear | None:
+        """The torso's linear layer, if this is still as it was built, and each stream is computed together with it."""
+        torso, head = self._modules.get("torso"), self._modules.get("head")
+        if len(self) != 2 or not isinstance(torso, nn.Sequential) or head is None:
+            return None
+        if len(torso) < 2:
+            return None
+        *before, first, relu = torso.children()
+        if not isinstance(first, Linear) or not isinstance(relu, nn.ReLU):
+            return None
+        streams = [layer for layer in head.children() if isinstance(layer, Stream)]
+        weights = [(first.weight, stream.hidden.weight, stream.output.weight) for stream in streams]
+        fit = all(isinstance(layer, FlattenMatrix | ObservationScale) for layer in before)
+        return first if fit and weights and all(operators.mlps_available(*each) for each in weights) else None
 
 
 def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:

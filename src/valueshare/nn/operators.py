@@ -22,8 +22,10 @@ _LEFT_OUT: set[int | None] = set()  # GPUs on which the kernels failed a check
 TF32_CAPABILITY = 8  # Ampere and later GPUs
 MAX_STREAM_OUTPUTS = 64  # its kernels have all outputs of a row in one tile
 ALIGNED = 4  # outputs: products with another number take several times as long on a GPU
-MAX_MLP_INPUTS = 64  # whose product with the weights is cheap enough to be computed again
-MIN_MLP_AGENTS = 64  # one program of its kernels reads all weights of an agent: fewer leave a GPU idle
+# Limits of `mlp`. Measured are 2,040 agents with 8 inputs and 256 units in both layers.
+MAX_MLP_INPUTS = 32  # whose product with the weights is cheap enough to be computed again
+MAX_MLP_UNITS = 512
+MIN_MLP_AGENTS = 128  # one program of its kernels reads all weights of an agent: fewer leave a GPU idle
 
 
 class LayerInput(NamedTuple):
@@ -46,10 +48,18 @@ def streams_available(hidden: Tensor, output: Tensor) -> bool:
     return available(hidden) and hidden.shape[1] % ALIGNED == 0 and output.shape[1] <= MAX_STREAM_OUTPUTS
 
 
+def mlps_worthwhile(observation: Tensor) -> bool:
+    """Whether `mlp` may be used for these observations: on a GPU, and without a gradient of their own."""
+    return observation.is_cuda and not (observation.requires_grad and torch.is_grad_enabled())
+
+
 def mlps_available(first: Tensor, hidden: Tensor, output: Tensor) -> bool:
-    """Whether `mlp` takes these weights: those of many agents, with few inputs and few outputs."""
-    small = first.shape[0] >= MIN_MLP_AGENTS and first.shape[2] <= MAX_MLP_INPUTS
-    return small and first.shape[1] % ALIGNED == 0 and streams_available(hidden, output)
+    """Whether `mlp` takes these weights: of many agents, with few inputs, units and outputs."""
+    if first.ndim != 3 or first.shape[0] < MIN_MLP_AGENTS:
+        return False
+    if first.shape[2] > MAX_MLP_INPUTS or max(first.shape[1], hidden.shape[1]) > MAX_MLP_UNITS:
+        return False
+    return first.shape[1] % ALIGNED == 0 and streams_available(hidden, output)
 
 
 def leave_out(weight: Tensor) -> None:
@@ -104,8 +114,9 @@ def mlp(first: LayerInput, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, 
     Shapes: x [P, rows, in], [P, H, F], [P, H], [P, out, H], [P, out] -> [P, rows, out].
     """
     layers = [tensor.contiguous() for tensor in (first.weight, first.bias, *hidden, *output)]
-    x = first.x.detach().contiguous()
+    x = first.x.contiguous()
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in layers):
+        assert not x.requires_grad
         found: Tensor = _Mlp.apply(x, *layers)  # type: ignore[no-untyped-call]
         return found
     found, _, _ = _ops().mlp(x, *layers, False)

@@ -41,9 +41,10 @@ THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 # Numbers of groups in a trial, and the fewest threads per group. Sixteen were slower: their kernels delay each other.
 TRIED_GROUPS = (2, 4, 8)
 TRIED_THREADS_PER_GROUP = 2
-# Steps from which a run has a trial. At 1 ms per step they take 17 minutes. A trial, with the compilation of all groups,
-# takes up to 40 s on an H200: it pays if the fastest number is 4 % faster, and numbers of groups differed by up to 12 %.
-TRIAL_STEPS = 1_000_000
+TRIED_UPDATE_INTERVAL = 32  # steps, at most: of a trial, some 200 updates are the shortest part that is timed
+# Steps from which a run has a trial. At 1 ms per step they take 2.8 hours. A trial, with the compilation of all groups,
+# takes up to 40 s on an H200: it pays if the fastest number is 0.4 % faster than the rule's.
+TRIAL_STEPS = 10_000_000
 CHECKED_AGENTS = 2  # whose networks of images are run to check the kernels
 
 
@@ -60,6 +61,12 @@ class Engine(NamedTuple):
     def groups(self) -> int | None:
         """The number of groups; None for executors without groups."""
         return len(self.executor.grouped.groups) if isinstance(self.executor, GroupExecutor) else None
+
+    @property
+    def process_groups(self) -> int | None:
+        """The number of groups if their environments are in processes: then it is not 1 by default."""
+        executor = self.executor
+        return self.groups if isinstance(executor, GroupExecutor) and executor.is_asynchronous else None
 
     def close(self) -> None:
         """Free the environments; all of them, even if one fails to close."""
@@ -88,8 +95,8 @@ def make_engine(
     (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
     group's environments into a process of its own (None: if that is faster).
 
-    With `trial`, the number of groups of environments in processes is the fastest of `candidate_groups`, unless it is
-    given; `on_trial_step` is called at every step meanwhile, and an exception from it ends the trial.
+    With `trial`, the number of groups of environments in processes is that of `GroupTrial.chosen`, unless it is given;
+    `on_trial_step` is called at every step meanwhile, and an exception from it ends the trial.
     """
     leave_out_failing_kernels(population, state)
     settings, size = population.settings, population.size
@@ -130,6 +137,7 @@ def make_engine(
                 state,
                 candidates,
                 training_environments,
+                default=groups,
                 compiled=compiled,
                 on_step=lambda step: on_trial_step(),
             )
@@ -169,6 +177,7 @@ def leave_out_failing_kernels(population: Population, state: State) -> None:
     try:
         learning = _random_inputs(population, population.settings.batch_size, counts.learn)
         check_kernels(network, weights, buffers, learning)
+        check_kernels(network, weights, buffers, learning, differentiate=False)  # as target networks are
         check_kernels(network, weights, buffers, _random_inputs(population, 1, counts.act), differentiate=False)
     except torch.OutOfMemoryError:
         raise  # the population does not fit: the kernels are not at fault
@@ -223,8 +232,8 @@ def candidate_groups(agents: int, threads: int) -> tuple[int, ...]:
 
 
 def has_trial(settings: TrainingSettings) -> bool:
-    """Whether a run with these settings is long enough for a trial of numbers of groups."""
-    return settings.steps >= TRIAL_STEPS
+    """Whether a run with these settings is long enough for a trial of numbers of groups, which times whole updates."""
+    return settings.steps >= TRIAL_STEPS and settings.update_interval <= TRIED_UPDATE_INTERVAL
 
 
 def _stays_on_device(environments: Environments, population: Population) -> TypeGuard[GymnaxEnvironments]:

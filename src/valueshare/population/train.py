@@ -17,7 +17,7 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.fingerprint import fingerprint
-from valueshare.population.checkpoints.loading import latest_checkpoint
+from valueshare.population.checkpoints.loading import latest_checkpoint, newest_manifest
 from valueshare.population.checkpoints.saving import ReplayDelta, remove_partial_files, save
 from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
@@ -105,10 +105,11 @@ def train_population(
             state = initial_state(population, None if paths is None else paths.root)
             identity = fingerprint(population, state)
             checkpoint = None if paths is None else _newest_checkpoint(paths, identity, extended_from)
-            if checkpoint is None:
+            earlier = None if paths is None else newest_manifest(paths)  # also one from which training cannot resume
+            if earlier is None:
                 trial = has_trial(settings) if trial is None else trial
             else:
-                trial, groups = False, groups or checkpoint[0].groups
+                trial, groups = False, groups or earlier.groups
 
             def stop_trial() -> None:
                 if should_stop():
@@ -125,7 +126,7 @@ def train_population(
                     on_trial_step=stop_trial,
                 )
                 if engine.trial is not None:
-                    on_note(engine.trial.line)
+                    on_note(engine.trial.summary)
                 return engine
 
             return _run_phases(
@@ -194,7 +195,7 @@ def _run_phases(
                 tensors = _host_copies(state_dict(state)) if in_background else state_dict(state)
                 delta = None if phase + 1 == settings.phases else _replay_delta(state.replay, since)
                 writer.write(
-                    partial(save, paths, phase, identity, tensors, records, delta, engine.groups),
+                    partial(save, paths, phase, identity, tensors, records, delta, engine.process_groups),
                     on_written=partial(report, phase, records),
                 )
                 del tensors, delta  # the writer frees them when they are written

@@ -1,6 +1,7 @@
 """The trial of numbers of groups: what is chosen, what is closed, and that it changes nothing else."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,8 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """The rates that a trial finds: its loops do run, but not by the clock."""
     found = {2: 100.0, 4: 200.0}
 
-    def measured(*args: Any) -> dict[int, float]:
-        return {count: found[count] for count in measured_rates(*args)}
+    def measured(*args: Any) -> dict[int, list[float]]:
+        return {count: [found[count]] for count in measured_rates(*args)}
 
     monkeypatch.setattr(group_trial, "measured_rates", measured)
     return found
@@ -144,7 +145,7 @@ def test_rates_are_those_of_steps_with_updates_in_turn() -> None:
     two, four = Clocked(now, lambda _: 0.0125), Clocked(now, lambda _: 0.00625)
     found = measured_rates(population, initial_state(population), {2: two, 4: four}, lambda step: None, lambda: now[0])
     # Four agents: 4 / 0.0125 and 4 / 0.00625 agent-steps per second.
-    assert found == pytest.approx({2: 320.0, 4: 640.0})
+    assert found == {2: pytest.approx([320.0] * 3), 4: pytest.approx([640.0] * 3)}
     assert two.resets == four.resets == group_trial.ROUNDS
     # Of three ranges in each round, the last is timed: 0.5 s are 40 and 80 steps, with 10 and 20 updates.
     assert [len(steps) for steps in two.ranges[2::3]] == [40] * 3
@@ -160,21 +161,32 @@ def test_a_machine_that_becomes_slower_does_not_favour_the_first() -> None:
     two = Clocked(now, lambda t: 0.010 if t < 2 else 0.030)
     four = Clocked(now, lambda t: 0.008 if t < 2 else 0.024)
     found = measured_rates(population, initial_state(population), {2: two, 4: four}, lambda step: None, lambda: now[0])
-    # Two groups had a fast round, four groups had none. Of three rounds each: 4 / 0.030 and 4 / 0.024.
-    assert found == pytest.approx({2: 400 / 3, 4: 500 / 3})
+    # Two groups had a fast round, four groups had none. The medians of three rounds: 4 / 0.030 and 4 / 0.024.
+    assert GroupTrial(found, default=2).rates == pytest.approx({2: 400 / 3, 4: 500 / 3})
 
 
 @pytest.mark.parametrize(
-    ("rates", "fastest"),
-    [({2: 1.0, 4: 3.0, 8: 2.0}, 4), ({2: 3.0, 4: 3.0, 8: 2.0}, 2), ({8: 3.0, 4: 3.0, 2: 1.0}, 4)],
+    ("rounds", "default", "chosen"),
+    [
+        ({2: [1.0, 1.0], 4: [3.0, 3.0], 8: [2.0, 2.0]}, 2, 4),
+        ({2: [3.0, 3.0], 4: [3.0, 3.0]}, 4, 4),  # not faster
+        ({4: [3.0, 3.0], 8: [2.9, 9.0]}, 4, 4),  # faster by the median, in one round of two
+        ({4: [3.0, 9.0], 8: [3.1, 9.1]}, 4, 8),  # faster in both
+        ({8: [3.0], 4: [3.0], 2: [1.0]}, 1, 4),  # one group was not tried: of equal numbers the smaller
+    ],
 )
-def test_the_fastest_is_chosen_and_of_equal_ones_the_fewest_groups(rates: dict[int, float], fastest: int) -> None:
-    assert GroupTrial(rates).fastest == fastest
+def test_a_number_other_than_the_default_is_faster_in_every_round(
+    rounds: dict[int, list[float]], default: int, chosen: int
+) -> None:
+    assert GroupTrial(rounds, default).chosen == chosen
 
 
 def test_a_trial_in_one_line() -> None:
-    line = GroupTrial({2: 12_576.4, 4: 13_353.0}).line
-    assert line == "groups of agents: 4, the fastest in a trial (2: 12,576, 4: 13,353 agent-steps/s)"
+    trial = GroupTrial({2: [12_576.4], 4: [13_353.0]}, default=2)
+    assert trial.summary == "groups of agents: 4, the fastest of a trial (2: 12,576, 4: 13,353 agent-steps/s)"
+    assert trial._replace(default=4).summary == (
+        "groups of agents: 4, no other number was faster in every round of a trial (2: 12,576, 4: 13,353 agent-steps/s)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +215,8 @@ def test_a_run_after_a_trial_is_the_run_with_that_number_of_groups(
     expected = trained(made(device, groups=best))
     started.clear()
     engine = made(device, trial=True)
-    assert (engine.groups, engine.trial) == (best, GroupTrial(rates))
+    assert engine.trial is not None
+    assert (engine.groups, engine.trial.rates) == (best, rates)
     assert are_closed(started) == [count != best for count in (2, 4) for _ in range(count)]
     found = trained(engine)
     assert are_closed(started) == [True] * 6
@@ -261,7 +274,7 @@ def test_a_given_number_and_few_threads_have_no_trial(
 ) -> None:
     engine = made(trial=True, groups=given, threads=threads)
     engine.close()
-    assert (engine.groups, engine.trial, len(started)) == (groups, None, groups)
+    assert (engine.groups, engine.trial, len(started)) == (groups, None, groups)  # processes, so asynchronous
 
 
 def train(directory: Path | None, stop_after: int | None = None, **options: Any) -> tuple[TrainingResult, list[str]]:
@@ -291,7 +304,7 @@ def test_a_resumed_run_has_the_number_that_was_found(
     monkeypatch.setattr(engines, "TRIAL_STEPS", 60)
     rates[2] = 300.0
     _, notes = train(tmp_path, stop_after=0)
-    assert notes == ["groups of agents: 2, the fastest in a trial (2: 300, 4: 200 agent-steps/s)"]
+    assert notes == ["groups of agents: 2, the fastest of a trial (2: 300, 4: 200 agent-steps/s)"]
     assert (len(started), stored_groups(tmp_path, 0)) == (2 + 4, 2)
     rates[4] = 400.0  # would be chosen now
     resumed, notes = train(tmp_path)
@@ -302,6 +315,33 @@ def test_a_resumed_run_has_the_number_that_was_found(
     for name, value in state_dict(at_once.state).items():
         assert torch.equal(state_dict(resumed.state)[name], value), name
     assert resumed.records.equals(at_once.records)
+
+
+def test_a_run_of_one_phase_that_is_extended_keeps_its_number(
+    tmp_path: Path, started: list[EnvironmentProcess], rates: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last phase, the only one, is run again."""
+    monkeypatch.setattr(engines, "TRIAL_STEPS", 20)
+    short = replace(SETTINGS, steps=20, eval_interval=20)
+    rates[2] = 300.0
+    train_population(AGENTS, short, directory=tmp_path, backend="gymnasium")
+    assert stored_groups(tmp_path, 0) == 2
+    rates[4] = 400.0
+    notes: list[str] = []
+    longer = replace(short, steps=40)
+    train_population(AGENTS, longer, directory=tmp_path, backend="gymnasium", on_note=notes.append, extended_from=(20,))
+    assert (notes, [stored_groups(tmp_path, phase) for phase in (0, 1)]) == ([], [2, 2])
+
+
+def test_groups_in_threads_are_not_stored(tmp_path: Path) -> None:
+    train(tmp_path, stop_after=0, groups=2)
+    assert stored_groups(tmp_path, 0) is None
+
+
+def test_long_update_intervals_have_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "TRIAL_STEPS", 60)
+    assert has_trial(SETTINGS)
+    assert not has_trial(replace(SETTINGS, update_interval=100))
 
 
 def test_a_number_that_is_given_wins_over_the_stored_one(
@@ -320,7 +360,7 @@ def test_a_checkpoint_of_an_earlier_version_is_resumed_without_a_trial(
 ) -> None:
     monkeypatch.setattr(engines, "TRIAL_STEPS", 60)
     with monkeypatch.context() as earlier:
-        earlier.setattr(Engine, "groups", None)  # it stored none
+        earlier.setattr(Engine, "process_groups", None)  # it stored none
         train(tmp_path, stop_after=0, groups=2)
     manifest = CheckpointPaths(tmp_path, "population-0").manifest(0)
     assert '"groups"' not in manifest.read_text()

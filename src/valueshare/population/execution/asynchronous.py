@@ -17,7 +17,7 @@ from valueshare.population.loop import OnStep
 from valueshare.replay.transitions import SAMPLING_LAG
 
 AHEAD = 8  # most steps that are launched ahead of the environments
-AHEAD_PAUSE = 0.0005  # seconds; less than a step, and looking more often takes time of the emulators' cores
+AHEAD_PAUSE = 0.0005  # seconds between looks how far they are; AHEAD steps take many times as long
 assert AHEAD < SAMPLING_LAG, "an update samples as of its step, at most SAMPLING_LAG steps ago"
 
 

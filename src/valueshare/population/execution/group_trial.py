@@ -1,8 +1,9 @@
-"""A trial of numbers of groups: the training loop is timed with each of them, and the fastest is kept.
+"""A trial of numbers of groups: the training loop is timed with each of them, and one is kept.
 
-How fast a number of groups is depends on the game, the network and the machine, and on what else the machine does. All
-numbers share one learner, whose compilation takes longest, and one replay; each has environments and captured steps of
-its own. They are timed in turn, several times, because the machine's own speed changes.
+How fast a number of groups is depends on the game, the network and the machine, and on what else the machine does. The
+number without a trial is kept unless another one is faster in every round. All numbers share one learner, whose
+compilation takes longest, and one replay; each has environments and captured steps of its own. They are timed in turn,
+several times, because the machine's own speed changes.
 """
 
 import time
@@ -20,7 +21,7 @@ from valueshare.population.execution.groups import (
     capture_groups,
     group_streams,
     make_groups,
-    unchanged,
+    restoring,
 )
 from valueshare.population.execution.learner import capture_learner, make_learner
 from valueshare.population.loop import Executor, OnStep
@@ -36,17 +37,31 @@ ROUND_SECONDS = 0.5  # that each number of groups is timed in each round
 class GroupTrial(NamedTuple):
     """The result of a trial."""
 
-    rates: Mapping[int, float]  # agent-steps per second, by the number of groups
+    rounds: Mapping[int, Sequence[float]]  # agent-steps per second in each round, by the number of groups
+    default: int  # the number without a trial
 
     @property
-    def fastest(self) -> int:
-        """The number of groups with the highest rate; of equal rates the smaller number."""
-        return max(sorted(self.rates), key=self.rates.__getitem__)
+    def rates(self) -> dict[int, float]:
+        """The median of the rounds."""
+        return {count: median(rates) for count, rates in sorted(self.rounds.items())}
 
     @property
-    def line(self) -> str:
-        rates = ", ".join(f"{count}: {rate:,.0f}" for count, rate in sorted(self.rates.items()))
-        return f"groups of agents: {self.fastest}, the fastest in a trial ({rates} agent-steps/s)"
+    def chosen(self) -> int:
+        """The number with the highest rate, if it was faster than the default in every round; else the default.
+
+        So noise rarely decides, and the same command mostly has the same number.
+        """
+        fastest = max(self.rates, key=self.rates.__getitem__)
+        if self.default not in self.rounds:
+            return fastest
+        pairs = zip(self.rounds[fastest], self.rounds[self.default], strict=True)
+        return fastest if all(rate > of_default for rate, of_default in pairs) else self.default
+
+    @property
+    def summary(self) -> str:
+        rates = ", ".join(f"{count}: {rate:,.0f}" for count, rate in self.rates.items())
+        why = "no other number was faster in every round" if self.chosen == self.default else "the fastest"
+        return f"groups of agents: {self.chosen}, {why} of a trial ({rates} agent-steps/s)"
 
 
 def try_groups(
@@ -55,16 +70,17 @@ def try_groups(
     candidates: Sequence[int],
     make_environments: Callable[[int], Sequence[Environments]],
     *,
+    default: int,
     compiled: bool,
     on_step: OnStep = lambda step: None,
 ) -> tuple[GroupedPopulation, GroupTrial]:
-    """The population in the fastest of these numbers of groups, and the rates of all of them.
+    """The population in the chosen one of these numbers of groups, and the rates of all of them.
 
-    `state` is that of a population before its first step, and afterwards too. `make_environments` makes the
-    environments of so many groups, in processes; those of the slower numbers are closed. If this raises, the caller
-    closes all of them.
+    `default` is the number without a trial. `state` is that of a population before its first step, and afterwards too.
+    `make_environments` makes the environments of so many groups, in processes; those of the other numbers are closed.
+    If this raises, the caller closes all of them.
     """
-    with unchanged(state):
+    with restoring(state):
         learner = make_learner(population, state, compiled=compiled, asynchronous=True)
         capture_learner(learner, population.device, asynchronous=True)
         streams = group_streams(population, max(candidates))  # shared: one number of groups runs at a time
@@ -74,11 +90,11 @@ def try_groups(
             groups = make_groups(population, state, learner, environments, streams[:count], compiled=compiled)
             capture_groups(groups)
             executors[count] = GroupExecutor(GroupedPopulation(population, state, groups, learner))
-        trial = GroupTrial(measured_rates(population, state, executors, on_step))
-        kept = executors.pop(trial.fastest)
-        for executor in executors.values():
-            _discard(executor)
-        executors.clear()
+        trial = GroupTrial(measured_rates(population, state, executors, on_step), default)
+        kept = executors.pop(trial.chosen)
+        del environments, groups  # of the last one: nothing may refer to what is given up
+        while executors:
+            _discard(executors.popitem()[1])
     release_memory(population.device)
     return kept.grouped, trial
 
@@ -89,8 +105,8 @@ def measured_rates(
     executors: Mapping[int, Executor],
     on_step: OnStep,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
-    """Agent-steps per second of each executor as it trains, the median of its rounds.
+) -> dict[int, list[float]]:
+    """Agent-steps per second of each executor as it trains, in each round.
 
     They train one after the other in each round, from shortly before the first update on.
     """
@@ -115,7 +131,7 @@ def measured_rates(
             rough = timed(executor, ROUGH_UPDATES * every)
             count = every * max(1, round(ROUND_SECONDS / rough * ROUGH_UPDATES))
             rates[groups].append(population.size * count / timed(executor, count))
-    return {groups: median(found) for groups, found in rates.items()}
+    return rates
 
 
 def _discard(executor: GroupExecutor) -> None:

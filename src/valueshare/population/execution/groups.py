@@ -75,7 +75,7 @@ def make_grouped(
     """
     asynchronous = all(shared_memory(each) is not None for each in environments)
     alone = len(environments) == 1 and not asynchronous
-    with unchanged(state):
+    with restoring(state):
         learner = make_learner(population, state, compiled=compiled, asynchronous=asynchronous)
         streams = [None] if alone else group_streams(population, len(environments))
         groups = make_groups(population, state, learner, environments, streams, compiled=compiled)
@@ -87,7 +87,7 @@ def make_grouped(
 
 
 @contextmanager
-def unchanged(state: State) -> Iterator[None]:
+def restoring(state: State) -> Iterator[None]:
     """Put the tensors of `state_dict` back at the end of steps that only capture or measure.
 
     What these leave in the rings of replay lies beyond the cursors, and is overwritten before it is sampled.

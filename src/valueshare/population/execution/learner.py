@@ -22,7 +22,7 @@ from valueshare.population.learn import copy_weights, learn, sample, update_coun
 from valueshare.population.loop import run_updates
 from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, torch_dtype
+from valueshare.population.state import Population, State, torch_dtype, with_delayed_actor
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, empty_history
 from valueshare.replay.transitions import Batch, Transitions
@@ -96,7 +96,7 @@ def make_learner(population: Population, state: State, *, compiled: bool, asynch
     """Asynchronous groups synchronise the weights that they act by themselves."""
     settings, device = population.settings, population.device
     online, on_host, delayed = (state.online.parameters, population.replay_on_host, settings.delayed_actor)
-    actor = {name: value.clone() for name, value in online.items()} if delayed else online
+    actor = with_delayed_actor(state).online.parameters if delayed else online
     history = empty_history(population.size, device) if delayed and not on_host else None
     sample_on_host, batch = _host_sampler(population, state.replay) if on_host else (None, None)
     if batch is None and delayed:
