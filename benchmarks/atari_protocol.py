@@ -5,7 +5,7 @@
 
 In the paper, phases of 250,000 training steps are followed by 125,000 evaluation steps and a checkpoint. Here two
 phases are shorter, in the same proportion, and the agents learn from the beginning of the first one; the times of the
-second are printed. A third of all emulator steps are those of the evaluation.
+second are printed. A third of all emulator steps are those of the evaluation. Loading its games counts as training.
 """
 
 import argparse

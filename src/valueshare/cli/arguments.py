@@ -29,8 +29,8 @@ Threads = Annotated[int, _execution(help="Threads that step the environments; 0:
 AgentGroups = Annotated[
     int,
     _execution(
-        help="Groups of agents that step independently; 0: for Atari games with replay on a GPU the fastest number, "
-        "by a trial if the run is long, else up to four; otherwise one."
+        help="Groups of agents that step independently; 0: one, or for Atari games with replay on a GPU up to four "
+        "(in long runs by a trial of 2, 4 and 8)."
     ),
 ]
 Log = Annotated[
