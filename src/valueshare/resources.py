@@ -39,11 +39,11 @@ class Speedup(NamedTuple):
     per_agent_step: float
 
 
-# From docs/speed.md. CPU, 64 agents in 2 processes: 14,497 and compiled 19,748 agent-steps per second, so 0.037 ms of a
-# process per agent-step. A run of 1,300 steps of 4 LunarLander agents took 40 s longer if it was compiled with an empty
-# cache, and 9 s longer with a filled one (PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
-# of 2,040 agents 11.10 and 4.67 ms; an update of 16 Atari agents was compiled in 33 to 43 s.
-SPEEDUPS = {"cpu": Speedup(40.0, 0.0, 0.037e-3), "cuda": Speedup(40.0, 0.55e-3, 2.9e-6)}
+# From docs/speed.md. CPU, a process with one thread: a step of 4 LunarLander agents took 0.97 ms and compiled 0.38, of 32
+# agents 2.60 and 1.69 ms. A run of 1,300 steps of 4 agents took 40 s longer if it was compiled with an empty cache, and
+# 9 s longer with a filled one (PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
+# of 2,040 agents 11.10 and 4.67 ms; an update of 16 Atari agents was compiled in 31 to 43 s.
+SPEEDUPS = {"cpu": Speedup(40.0, 0.55e-3, 0.011e-3), "cuda": Speedup(40.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).
 SHORT_RUN = 100_000  # agent-steps
 
@@ -103,7 +103,9 @@ def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Re
         )
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
-        saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
+        # Each worker process makes all steps of a population that they share.
+        steps = size.steps * populations / size.populations
+        saved = steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
         repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
         per_what = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
