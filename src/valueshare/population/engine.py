@@ -64,7 +64,7 @@ class Engine(NamedTuple):
 
     @property
     def process_groups(self) -> int | None:
-        """The number of groups if their environments are in processes: then it is not 1 by default."""
+        """The number of groups if their environments are in processes; checkpoints store it."""
         executor = self.executor
         return self.groups if isinstance(executor, GroupExecutor) and executor.is_asynchronous else None
 
