@@ -207,7 +207,7 @@ def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monk
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
     monkeypatch.setattr(local, "run_population", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
-    assert (code, "stopped at step 0 of population-0; resume continues" in err) == (1, True)
+    assert (code, "stopped at step 0; resume continues from there: valueshare resume" in err) == (1, True)
 
 
 @contextmanager

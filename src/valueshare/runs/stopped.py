@@ -14,7 +14,7 @@ class StoppedAt(NamedTuple):
 
     step: int
     saved: int
-    population: str = ""  # its name, if the run has several
+    population: str = ""  # its name, if the run has several and has begun
 
     def __str__(self) -> str:
         return f"step {self.step:,}{self.population and f' of {self.population}'}"
@@ -37,8 +37,10 @@ def stopped_at(folder: Path) -> StoppedAt | None:
     if not losing:
         return None
     least = min(losing, key=lambda name: losing[name].step / plan.populations[name].settings.steps)
-    words = f"{least}, the least advanced" if len(losing) > 1 else least
-    return losing[least]._replace(population=words if len(plan.populations) > 1 else "")
+    has_begun = len(found) < len(plan.populations) or losing[least].step > 0
+    if len(plan.populations) == 1 or not has_begun:
+        return losing[least]
+    return losing[least]._replace(population=f"{least}, the least advanced" if len(losing) > 1 else least)
 
 
 def _saved_step(folder: Path, spec: PopulationSpec) -> int:
