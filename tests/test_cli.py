@@ -470,14 +470,12 @@ def test_a_full_standard_output_is_named(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().err == "valueshare: cannot write to standard output: No space left on device\n"
 
 
-def test_warnings_begin_with_the_name_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warnings_are_notes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("valueshare.cli.main", lambda: logging.getLogger("valueshare.records").warning("a is damaged"))
     monkeypatch.setattr(program, "COMMAND_EXIT_CODES", {})
     monkeypatch.setattr(program, "exit_code_on_signal", lambda code: None)
     program.run()
-    assert capsys.readouterr().err == "valueshare: a is damaged\n"
+    assert capsys.readouterr().err == "note: a is damaged\n"
 
 
 def test_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:

@@ -93,7 +93,7 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(
     monkeypatch.setattr(run_folder, "create_run_folder", late)
     code, _, err = cli(*TRAIN.split(), "--out", out)
     assert (code, err.count("\n")) == (130, 1)
-    assert f"stopped; no checkpoint yet; resume with: valueshare resume {out}" in err
+    assert err == f"valueshare: stopped at step 0; resume continues from there: valueshare resume {out}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

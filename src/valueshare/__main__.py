@@ -69,7 +69,7 @@ def run() -> None:
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
     handler, logger = logging.StreamHandler(), logging.getLogger("valueshare")
-    handler.setFormatter(_OneLine("valueshare: %(message)s"))  # like the line of an error
+    handler.setFormatter(_OneLine("note: %(message)s"))  # the command goes on: it is not an error
     logger.addHandler(handler)
     try:
         main()

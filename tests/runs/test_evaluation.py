@@ -135,7 +135,12 @@ def test_agents_of_an_older_checkpoint_are_said_to_be_so_once(
     steps = [line.split(", ")[-3] for line in said.splitlines() if ": mean score " in line]
     assert steps[0] == "step 300"
     assert steps[-1] != "step 300"
-    assert [record.getMessage().endswith("using the checkpoint before it") for record in caplog.records] == [True]
+    again = f"): using the checkpoint before it; valueshare resume {folder} makes it again"
+    assert [record.getMessage().endswith(again) for record in caplog.records] == [True]
+    assert cli("resume", folder)[0] == 0
+    caplog.clear()
+    assert cli("evaluate", folder, "--episodes", 1, "--episode-limit", 5)[0] == 0
+    assert caplog.records == []
 
 
 def test_kernels_that_fail_are_left_out_here_too(
@@ -280,8 +285,9 @@ def test_a_third_party_file_is_checked(run: Run, change: Callable[[pl.DataFrame]
     with pytest.raises(InvalidInput, match="is damaged"):
         run.evaluate(episodes=1, progress=False)
     path.write_bytes(b"PAR1 nothing")
-    with pytest.raises(InvalidInput, match="is damaged"):
+    with pytest.raises(InvalidInput, match="is damaged") as refused:
         _ = run.evaluations
+    assert str(refused.value).count(path.name) == 1
     path.unlink()
     path.symlink_to("/etc/hostname")
     with pytest.raises(InvalidInput, match="is a symbolic link"):

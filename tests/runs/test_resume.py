@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,11 @@ LONG = [
     *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "300", "--learning-starts", "20"),
     *("--eval-episode-limit", "10"),
 ]
+# The line of a run that was stopped after its first checkpoint.
+STOPPED = (
+    r"valueshare: stopped at step \d+( of population-\d)?; resume continues from (there|the checkpoint at step \d+ "
+    r"\(train --checkpoint-interval sets how often there is one\)): valueshare resume "
+)
 
 
 @pytest.fixture
@@ -127,7 +133,7 @@ def test_asked_to_end(
     _, err = process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == code
     assert err.count("\n") == 1
-    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
+    assert re.fullmatch(STOPPED + re.escape(str(folder)), err.strip())
     assert finished_phases(folder) >= 2
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -176,7 +182,7 @@ def test_asked_again_and_again(long_run: Path, tmp_path: Path, start: Start, cli
         time.sleep(0.1)
     _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (130, 1)
-    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
+    assert re.fullmatch(STOPPED + re.escape(str(folder)), err.strip())
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert list(folder.rglob("*.partial")) == []
     assert cli("resume", folder)[0] == 0
@@ -201,7 +207,7 @@ def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monk
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
     monkeypatch.setattr(local, "run_population", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
-    assert (code, "resume with: valueshare resume" in err) == (1, True)
+    assert (code, "stopped at step 0; resume continues from there: valueshare resume" in err) == (1, True)
 
 
 @contextmanager
@@ -232,7 +238,7 @@ def test_asked_to_end_in_this_process(
     with signal_after(0, number):
         found, _, err = cli(*small, "--out", folder)
     assert (found, err.count("\n")) == (code, 1)
-    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
+    assert re.fullmatch(STOPPED + re.escape(str(folder)), err.strip())
     assert finished_phases(folder) == 1
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -272,7 +278,7 @@ def test_asked_to_end_while_a_thread_writes_a_checkpoint(
         patch.setattr(training_loop, "save", signal_and_save)
         found, _, err = cli(*small, "--out", folder)
     assert (found, err.count("\n")) == (code, 1)
-    assert f"checkpoints are intact; resume with: valueshare resume {folder}" in err
+    assert re.fullmatch(STOPPED + re.escape(str(folder)), err.strip())
     assert finished_phases(folder) == 2
     assert not list(folder.rglob("*.partial"))
     assert cli("resume", folder)[0] == 0

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from valueshare.cli.arguments import exit_with
@@ -61,7 +62,8 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         if not _run_exists(folder):
             exit_with("stopped; nothing was written", stop.exit_code)
         # Without a signal, somebody else has ended it.
-        exit_with(f"stopped; {checkpoint_status(folder)}; {resume_advice()}", stop.exit_code or FAILED)
+        status = _stop_status(folder, in_study=in_study)
+        exit_with(status or f"stopped; {checkpoint_status(folder)}; {resume_advice()}", stop.exit_code or FAILED)
     from valueshare.runs.variants import summary
 
     print_line(*summary(run.agents, run.records), f"records: {run.folder / 'records'}")
@@ -100,6 +102,31 @@ def pythonpath(location: Location, *, resuming: bool = False) -> str:
     except OSError:
         imports = False
     return f"PYTHONPATH={shlex.quote(path)} " if path and imports else ""
+
+
+def _stop_status(location: Location, *, in_study: bool) -> str:
+    """Where a run was stopped, from where it resumes, and the command that does; empty if that cannot be read.
+
+    Of a run at a URL it is not read: the store may be what ended the run.
+    """
+    from valueshare.runs.stopped import stopped_at
+
+    try:
+        at = stopped_at(location) if isinstance(location, Path) else None
+    except (OSError, InvalidInput):
+        at = None
+    if at is None:
+        return ""
+    interval = "" if in_study else " (train --checkpoint-interval sets how often there is one)"
+    if at.step == at.saved:
+        continues = "resume continues from there"
+    elif at.saved:
+        continues = f"resume continues from the checkpoint at step {at.saved:,}{interval}"
+    else:
+        continues = f"there is no checkpoint yet{interval}, so resume starts again from step 0"
+    same = "run the same command again"
+    command = same if in_study else f"{pythonpath(location, resuming=True)}{resume_command(location)}"
+    return f"stopped at {at}; {continues}: {command}"
 
 
 def _run_exists(location: Location) -> bool:

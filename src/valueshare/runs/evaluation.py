@@ -18,7 +18,7 @@ import torch
 
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput, one_line
-from valueshare.files import remove_temporary_files
+from valueshare.files import reason, remove_temporary_files
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.agents import as_list
 from valueshare.population.devices import checked_device, training_on
@@ -39,7 +39,7 @@ from valueshare.runs.storage.copies import open_storage
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES, RunStorage
 from valueshare.setting import MAX_COUNT, as_count, as_int, refuse_repeated
-from valueshare.text import pluralize
+from valueshare.text import pluralize, resume_command
 
 MAX_EPISODES = 1_000_000  # per agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
@@ -100,14 +100,17 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
             for spec in plan.populations.values():
                 if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
                     storage.pull_weights(spec.name)
-            played = _play(storage.folder, plan, chosen, options)
+            played = _play(storage, plan, chosen, options)
             add_episodes(storage.folder, fetch_evaluations(storage, plan.agents), played)
             storage.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 
 
-def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
+def _play(storage: RunStorage, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """The episodes of the chosen agents, one row each."""
+    folder = storage.folder
+    # Of a finished run at a URL, `resume` reads the manifests alone.
+    remedy = "" if storage.is_remote else f"{resume_command(folder)} makes it again"
     episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
     if episodes > MAX_EPISODES:
         raise InvalidInput(f"`episodes = {episodes:,}`: write a number <= {MAX_EPISODES:,}")
@@ -127,7 +130,7 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
             population = _population(rows.drop("row"), spec, options, device)
             playing.append(_ChosenAgents(spec.name, rows["row"].to_list(), population))
             # Refused before anything is played; then what is skipped is named once.
-            read_newest(folder, spec.name, rows["agent"][0], lambda file: file)
+            read_newest(folder, spec.name, rows["agent"][0], lambda file: file, remedy=remedy)
     tables, done = [], 0
     with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
 
@@ -253,7 +256,8 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     except FileNotFoundError:
         return SCHEMA.to_frame()
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        raise _damaged(path, one_line(error)) from error
+        why = reason(error) if isinstance(error, OSError) else one_line(error)
+        raise _damaged(path, why.removeprefix(f"{path} cannot be read: ")) from error
     if table.schema != SCHEMA:
         raise _damaged(path, "it has other columns than it should")
     required = [name for name in SCHEMA if name != "overestimation"]

@@ -61,12 +61,14 @@ def _agent_weights(folder: Path, spec: PopulationSpec, agent: int) -> tuple[dict
     return {name: tensor[0] for name, tensor in weights.items()}, step
 
 
-def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path], T], *, warn: bool = True) -> T:
+def read_newest(
+    folder: Path, population: str, agent: int, read: Callable[[Path], T], *, warn: bool = True, remedy: str = ""
+) -> T:
     """The result of `read` for the newest state file of an agent's population, which may be training.
 
-    Damaged ones are skipped, which is logged as a warning unless `warn` is off.
+    Damaged ones are skipped, which is logged as a warning unless `warn` is off; it ends with the `remedy`.
     """
-    result = read_newest_state(CheckpointPaths(folder, population), read, warn=warn)
+    result = read_newest_state(CheckpointPaths(folder, population), read, warn=warn, remedy=remedy)
     if result is None:
         refuse_if_trained(folder)  # until its first checkpoint
         raise InvalidInput(f"agent {agent} has no checkpoint: {resume_command(folder)} first")

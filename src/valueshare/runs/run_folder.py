@@ -212,16 +212,18 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
 
 
 def sync_progress(folder: Path, plan: Plan) -> None:
-    """Set the finished phases of the progress files to those of the manifests.
+    """Set the progress files to the last checkpoints, by their manifests.
 
-    They differ if a process was killed between the two writes, and once a run is extended: its last phase runs again.
-    The caller holds the folder's lock.
+    The step of a stopped attempt is later: displays would show it, and count the rate from there. The finished phases
+    differ if a process was killed between the two writes, and once a run is extended: its last phase runs again. The
+    caller holds the folder's lock.
     """
     for spec in plan.populations.values():
         interval = spec.settings.checkpoint_interval
         phases = finished_phase_count(CheckpointPaths(folder, spec.name), interval, spec.extended_from)
-        if phases != read_progress(folder, spec.name).phases:
-            reset_progress(folder, spec.name, spec.settings.phase_end(phases - 1), phases)
+        step, written = spec.settings.phase_end(phases - 1), read_progress(folder, spec.name)
+        if (step, phases) != (written.step, written.phases):
+            reset_progress(folder, spec.name, step, phases)
 
 
 def remove_leftovers(folder: Path, plan: Plan) -> None:

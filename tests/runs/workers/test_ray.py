@@ -173,6 +173,9 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path, monkeypatch: py
     assert heard == [(spec.name, end, 1)]
     assert relay_progress(tmp_path, spec, progress, hooks) == progress
     assert len(heard) == 1
+    written(step=end, phases=1, seconds=3.0, attempts=2)  # it is resumed from this checkpoint
+    relay_progress(tmp_path, spec, progress, hooks)
+    assert heard[1:] == [(spec.name, end)]
 
 
 def test_expected_hours_by_hand(tmp_path: Path) -> None:

@@ -42,10 +42,13 @@ def latest_checkpoint(
     return _newest(paths, verify_resumable)
 
 
-def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T], *, warn: bool = True) -> T | None:
+def read_newest_state(
+    paths: CheckpointPaths, read: Callable[[Path], T], *, warn: bool = True, remedy: str = ""
+) -> T | None:
     """The result of `read` for the state file of the newest checkpoint that has it intact; None before the first one.
 
-    A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
+    A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint. With
+    `warn`, damaged checkpoints are logged, with how to make them again if a `remedy` is given.
     """
 
     def load(manifest: Manifest) -> T:
@@ -56,7 +59,7 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T], *, warn
         except FileNotFoundError as error:
             raise Damaged(state.name, "deleted meanwhile") from error
 
-    return _newest(paths, load, warn=warn)
+    return _newest(paths, load, warn=warn, remedy=remedy)
 
 
 def newest_manifest(paths: CheckpointPaths) -> Manifest | None:
@@ -77,7 +80,7 @@ def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, exten
     return 0
 
 
-def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T], *, warn: bool = True) -> T | None:
+def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T], *, warn: bool = True, remedy: str = "") -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = paths.manifests()
     damages: list[tuple[Path, str]] = []
@@ -88,11 +91,11 @@ def _newest(paths: CheckpointPaths, load: Callable[[Manifest], T], *, warn: bool
             continue
         except Damaged as damage:
             if paths.manifests()[:1] != manifests[:1]:  # training has replaced them since
-                return _newest(paths, load, warn=warn)
+                return _newest(paths, load, warn=warn, remedy=remedy)
             damages.append((path, damage.seen_from(path)))
         else:
             for damaged in damages if warn else ():
-                _log.warning("%s is damaged (%s): using the checkpoint before it", *damaged)
+                _log.warning("%s is damaged (%s): using the checkpoint before it%s", *damaged, remedy and f"; {remedy}")
             return found
     if damages:
         newest, why = damages[0]

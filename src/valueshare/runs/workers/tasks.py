@@ -78,7 +78,11 @@ def run_population(
             progress.write(step, phases)
             storage.push_progress(spec.name)
 
+        reached = 0
+
         def on_step(step: int) -> None:
+            nonlocal reached
+            reached = step
             if progress.is_due() or hooks.is_due():
                 hooks.on_step(spec.name, step)
                 if progress.is_due():
@@ -96,7 +100,7 @@ def run_population(
                 return True
             storage.pull_population(spec.name)
             progress = ProgressFile(folder, spec.name)
-            return train_population(
+            result = train_population(
                 spec.agents,
                 spec.settings,
                 network=network,
@@ -113,7 +117,10 @@ def run_population(
                 on_step=on_step,
                 on_note=lambda line: hooks.on_note(line if len(plan.populations) == 1 else f"{spec.name}: {line}"),
                 extended_from=spec.extended_from,
-            ).finished
+            )
+            if not result.finished and reached:
+                progress.write(reached)  # the step at which it was stopped
+            return result.finished
 
 
 def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: ProgressHooks) -> Progress:
@@ -129,7 +136,7 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, hooks: 
         return before  # not visible from here yet, or too little memory is free: the next call tries again
     for phase, records in enumerate(new, before.phases):
         hooks.on_phase(spec.name, spec.settings.phase_end(phase), records)
-    if now.step != spec.settings.phase_end(max(0, now.phases - 1)):
+    if not new or now.step != spec.settings.phase_end(now.phases - 1):  # else `on_phase` has told it
         hooks.on_step(spec.name, now.step)
     return now
 
