@@ -174,7 +174,7 @@ def prepare_plan(
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
         split = split if resuming else launcher.split(split)
-        check = cache(partial(launcher.check, split, execution))
+        check = cache(partial(_check, launcher, split, execution, resuming=resuming))
         if not automatic or chosen.workers.value == 1:
             break
         try:
@@ -195,6 +195,16 @@ def prepare_plan(
     )
     line = ", ".join([chosen.line, *environments])
     return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
+
+
+def _check(launcher: Launcher, plan: Plan, execution: ExecutionOptions, *, resuming: bool) -> str:
+    """The launcher's check; where a plan does not fit, the first advice is smaller populations, if it can have them."""
+    try:
+        return launcher.check(plan, execution)
+    except DoesNotFit as error:
+        if resuming:  # its populations stay as they are
+            raise
+        raise error.advising_smaller_populations() from error.__cause__
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, is_in_memory: bool, stored: int) -> Choice:

@@ -110,7 +110,8 @@ class ProcessLauncher(Launcher):
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
                 f"{option}: populations side by side need {format_bytes(wanted)} of memory and {format_bytes(free)} "
-                "are free; write fewer, or a smaller `population_agents` or `replay_capacity`"
+                "are free",
+                "write fewer, or a smaller `population_agents` or `replay_capacity`",
             )
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")

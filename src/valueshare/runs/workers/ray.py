@@ -70,7 +70,8 @@ class RayLauncher(Launcher):
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
-                f"{format_bytes(int(most))}: write a smaller `population_agents` or `replay_capacity`"
+                f"{format_bytes(int(most))}",
+                "write a smaller `population_agents` or `replay_capacity`",
             )
         self._host_bytes = wanted
         slots = sum(slot.count_on(node) for node in able)
