@@ -23,7 +23,7 @@ from valueshare.population.engine import asynchronous_groups, candidate_groups, 
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions, Launcher
+from valueshare.runs.launchers import Checked, ExecutionOptions, Launcher
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
@@ -119,7 +119,7 @@ class PreparedPlan(NamedTuple):
     launcher: Launcher
     resources: Resources
     lines: list[str]  # the choices, and a hint
-    check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
+    check: Callable[[], Checked]  # refuse what cannot run; repeated calls check nothing again
 
 
 def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher | None]:
@@ -197,7 +197,7 @@ def prepare_plan(
     return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
 
 
-def _check(launcher: Launcher, plan: Plan, execution: ExecutionOptions, *, resuming: bool) -> str:
+def _check(launcher: Launcher, plan: Plan, execution: ExecutionOptions, *, resuming: bool) -> Checked:
     """The launcher's check; where a plan does not fit, the first advice is smaller populations, if it can have them."""
     try:
         return launcher.check(plan, execution)

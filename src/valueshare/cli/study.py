@@ -213,7 +213,7 @@ def _plan_lines(
             plan, launcher = prepared.plan, prepared.launcher
             lines = [*about(plan, prepared.resources.workers.value), *[""] * planned, *prepared.lines]
             try:
-                lines.append(f"memory: {prepared.check()}")
+                lines.append(f"memory: {prepared.check().memory}")
                 yield from lines if planned else ()  # else each run prints them when it begins
             except DoesNotFit as error:
                 yield from (*lines, "memory: does not fit")
