@@ -18,7 +18,7 @@ from valueshare.population.execution import group_trial
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare_plan
 from valueshare.runs import run_folder
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions
+from valueshare.runs.launchers import Checked, ExecutionOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import stored_workers
@@ -143,7 +143,7 @@ def test_a_run_is_checked_once_before_it_starts(
     """A check of workers starts a process; here the run is also compiled, for which it is checked first."""
     check, checked = launcher.check, []
 
-    def count(self: Any, plan: Plan, execution: ExecutionOptions) -> str:
+    def count(self: Any, plan: Plan, execution: ExecutionOptions) -> Checked:
         checked.append(plan)
         return check(self, plan, execution)
 

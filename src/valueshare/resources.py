@@ -23,7 +23,7 @@ from valueshare.population.engine import asynchronous_groups, candidate_groups, 
 from valueshare.population.evaluate import eval_env_count
 from valueshare.population.memory import DoesNotFit
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions, Launcher
+from valueshare.runs.launchers import Checked, ExecutionOptions, Launcher
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher, environment_threads
@@ -121,7 +121,7 @@ class PreparedPlan(NamedTuple):
     launcher: Launcher
     resources: Resources
     lines: list[str]  # the choices, and a hint
-    check: Callable[[], str]  # refuse what cannot run; a line on the memory needed. Repeated calls check nothing again.
+    check: Callable[[], Checked]  # refuse what cannot run; repeated calls check nothing again
 
 
 def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher | None]:
@@ -176,7 +176,7 @@ def prepare_plan(
         launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
         split = split if resuming else launcher.split(split)
-        check = cache(partial(launcher.check, split, execution))
+        check = cache(partial(_check, launcher, split, execution, resuming=resuming))
         if not automatic or chosen.workers.value == 1:
             break
         try:
@@ -197,6 +197,16 @@ def prepare_plan(
     )
     line = ", ".join([chosen.line, *environments])
     return PreparedPlan(split, launcher, chosen, [line, *([] if resuming else _hints(split))], check)
+
+
+def _check(launcher: Launcher, plan: Plan, execution: ExecutionOptions, *, resuming: bool) -> Checked:
+    """The launcher's check; where a plan does not fit, the first advice is smaller populations, if it can have them."""
+    try:
+        return launcher.check(plan, execution)
+    except DoesNotFit as error:
+        if resuming:  # its populations stay as they are
+            raise
+        raise error.advising_smaller_populations() from error.__cause__
 
 
 def _required_workers(plan: Plan, execution: ExecutionOptions, is_in_memory: bool, stored: int) -> Choice:

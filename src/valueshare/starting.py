@@ -14,7 +14,7 @@ from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.directory import refuse_read_only
-from valueshare.runs.display import print_lines
+from valueshare.runs.display import NOTE, print_lines
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.launchers import ExecutionOptions
 from valueshare.runs.locks import lock_run, refuse_if_trained
@@ -102,12 +102,12 @@ def plan_lines(plan: Plan, execution: ExecutionOptions, about: Sequence[str] = (
         prepared = prepare_plan(plan, execution, cluster, try_compile=False)
         lines = [*plan_listing(prepared.plan, prepared.resources.workers.value), "", *about, *prepared.lines]
         try:
-            memory = prepared.check()
+            checked = prepared.check()
         except DoesNotFit:
             yield from lines
             raise
         estimate = prepared.launcher.estimate(prepared.plan, None, measure=True)
-    yield from (*lines, f"memory: {memory}")
+    yield from (*lines, f"memory: {checked.memory}", *(f"{NOTE}{note}" for note in checked.notes))
     if estimate is not None:
         yield estimate
 
@@ -254,11 +254,11 @@ def _choose_resources(
             stored_workers=workers,
             stored_groups=groups,
         )
-        plan, launcher, memory = prepared.plan, prepared.launcher, prepared.check()
+        plan, launcher, checked = prepared.plan, prepared.launcher, prepared.check()
         warning = launcher.check_location(storage.location)
-        notes = [] if warning is None else [f"note: {warning}"]
+        notes = [f"{NOTE}{note}" for note in (warning, *checked.notes) if note is not None]
         about_plan = plan_summary(plan, prepared.resources.workers.value)
-        lines = [*about_plan, *about, *prepared.lines, f"memory: {memory}"]
+        lines = [*about_plan, *about, *prepared.lines, f"memory: {checked.memory}"]
         print_lines(execution.console, *lines, f"run folder: {storage.location}", *notes)
         estimate = launcher.estimate(plan, storage.folder if resuming else None, measure=False)
         if estimate is not None:

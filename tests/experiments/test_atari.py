@@ -369,7 +369,7 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     # 0.95 x 40 GB at 7.1 GB and a little an agent.
     assert "16 agents require" in err
     assert ": about 5 would fit" in err
-    assert err.rstrip().endswith("or a smaller --population-agents")
+    assert "would fit; write --population-agents 5, which keeps all settings and seeds; otherwise give fewer" in err
     assert cli(*words, "--population-agents", "5", "--rate", "1", "--plan")[0] == 0
     code, plan, last = cli(*words, "--plan")
     assert (code, last) == (2, err)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import valueshare
 from valueshare import host_memory
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
@@ -76,7 +77,8 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     assert "100,000 agents require" in err
     assert "of memory beside the 600.0 MB already used by this process;" in err
     assert "2.0 GB available" in err
-    fit = int(err.split("available: about ")[1].split(" would fit")[0].replace(",", ""))
+    assert "available, 5% of it kept in reserve: about " in err
+    fit = int(err.split("in reserve: about ")[1].split(" would fit")[0].replace(",", ""))
     code, plan, last = cli(*words, "--seeds", "100000", "--plan")
     assert (code, last) == (2, err)
     assert "100,000 agents in 1 population" in plan
@@ -259,7 +261,46 @@ def test_advice_is_on_what_needs_most(
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
         memory.check(memory.estimate(spec), CPU)
-    assert caught.value.fewer_agents_fit == (": 0 would fit" not in str(caught.value))
+    assert bool(caught.value.population_agents) == (": 0 would fit" not in str(caught.value))
+
+
+def test_the_first_advice_is_a_size_of_populations_that_fits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    """It changes no setting and no seed, so it is before what does; a run that is resumed is not split again."""
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 23_900_000_000)
+    monkeypatch.setattr(host_memory, "resident_bytes", lambda: 419_000_000)
+    study = ("reproduce", "lunarlander", "--scale", "paper", "--device", "cpu", "--workers", "1", "--plan")
+    code, _, err = cli(*study, "--out", tmp_path / "study")
+    assert (code, err.count("\n")) == (2, 1)
+    problem, advice = err.split(" would fit; ")
+    fit = int(problem.split("about ")[1].replace(",", ""))
+    shown = re.fullmatch(
+        r"write --population-agents (\d+), which keeps all settings and seeds; otherwise give fewer seeds, "
+        r"a smaller --replay-capacity, or --replay-device disk\n",
+        advice,
+    )
+    assert shown is not None, advice
+    # With two digits, and at least a tenth below what fits: 1,998 agents, so 1,700.
+    assert int(shown[1]) == fit * 9 // 10 // 100 * 100
+    assert cli(*study, "--out", tmp_path / "study", "--population-agents", shown[1])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("fit", "agents"), [(0, 0), (1, 1), (9, 9), (11, 9), (57, 51), (1_998, 1_700), (99_999, 89_000)]
+)
+def test_sizes_of_populations_are_round(fit: int, agents: int) -> None:
+    required = memory.MemoryNeed(10**6, 95, 0)
+    assert memory.population_agents_advised(required, 100 * fit) == agents
+
+
+def test_a_resumed_run_is_not_advised_to_split(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    valueshare.train("CartPole-v1", seeds=40, steps=40, eval_interval=40, eval_episodes=1, out=tmp_path / "run")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 150_000_000)
+    code, _, err = cli("extend", tmp_path / "run", "--steps", "80000")
+    assert (code, "would fit; give fewer seeds" in err, "population" in err) == (2, True, False), err
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -181,11 +181,44 @@ def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
     """Two algorithms are not one, whatever is missing of them."""
     apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
     found = compare_all(data_of(apart))
-    assert found.sentences == ["IB-DQN(4) and DQN have no evaluation at the same step of the same environment."]
+    assert (found.sentences, found.failed_comparisons) == (
+        ["No two algorithms have runs on the same environment, so there is nothing to compare."],
+        [],
+    )
+    asked = compare_all(data_of(apart), ["ib-dqn:4,dqn"])
+    assert asked.sentences == ["IB-DQN(4) and DQN have no evaluation at the same step of the same environment."]
+    shifted = {key: [None, *own] if key[1] == "dqn" else [own[0]] for key, own in TWO.items()}
+    assert compare_all(data_of(shifted)).sentences == asked.sentences
     ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
     assert compare_all(data_of(ragged)).sentences == [
         "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
     ]
+
+
+def test_learners_are_compared_with_those_of_their_environments() -> None:
+    """DQN and IB-DQN(4) are on Here, Double DQN with k = 0 and 2 on There: two pairs, and no note on the others."""
+    learners = (
+        ("Here", "dqn", 0.0),
+        ("Here", "ib-dqn", 4.0),
+        ("There", "double-dqn", 0.0),
+        ("There", "ib-double-dqn", 2.0),
+    )
+    found = data_of({(*learner, seed): [seed, seed + 1.0] for learner in learners for seed in (0, 1)})
+    assert [(x.algorithm, y.algorithm) for x, y in pairs(found)] == [
+        ("ib-dqn", "dqn"),
+        ("ib-double-dqn", "double-dqn"),
+    ]
+    assert not compare_all(found).failed_comparisons
+
+
+def test_pairs_that_cannot_be_compared_are_one_note_with_a_count() -> None:
+    """DQN was evaluated at the first step only, three others at the second."""
+    runs = {("Here", "ib-dqn", k, seed): [None, k] for k in (1.0, 2.0, 4.0) for seed in (0, 1)}
+    runs |= {("Here", "dqn", 0.0, seed): [1.0, None] for seed in (0, 1)}
+    (note,) = compare_all(data_of(runs)).failed_comparisons
+    first, rest = note.split("; ")
+    assert first == "IB-DQN(1) and DQN have no evaluation at the same step of the same environment"
+    assert rest == "nor can 2 more pairs be compared."
 
 
 def test_another_grid_of_evaluations_is_compared_where_both_have_one() -> None:

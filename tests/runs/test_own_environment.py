@@ -161,6 +161,16 @@ gymnasium.register("own/ChannelsLast-v0", Images, max_episode_steps=50, kwargs={
 for name in ("Constructor", "Reset", "Step", "LateReset", "LateStep"):
     options = dict(KINDS[name])
     gymnasium.register(f"own/{name}Quits-v0", Quits, max_episode_steps=50, kwargs=options)
+
+
+class Unseeded(Countdown):
+    # Draws from the global generator of NumPy, which no reset seeds.
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.random.uniform(0, 1, 2).astype(np.float32), {}
+
+
+gymnasium.register("own/Unseeded-v0", Unseeded, max_episode_steps=50)
 """
 
 QUICK: dict[str, Any] = {
@@ -246,6 +256,25 @@ def test_seeds_have_31_bits(tmp_path: Path, cli: Cli) -> None:
     assert code == 0, err
     assert [as_seed(seed) for seed in (0, 7, 2**31 - 1)] == [0, 7, 2**31 - 1]
     assert as_seed(2**63 + 2**40 + 7) == 2**9 + 5  # 2^40 -> 2^(40-31); 7 xor 2^(63-62) = 5
+
+
+def test_an_environment_that_ignores_its_seed_is_noted(
+    tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once per run, in the plan and before training; Drawing draws from the same generator, and seeds it."""
+    env, folder = "own_countdown:own/Unseeded-v0", tmp_path / "run"
+    note = (
+        f"{env}: reset(seed=2147483647) gave different observations twice, so results cannot be repeated: call "
+        "super().reset(seed=seed) in its reset, and draw from self.np_random"
+    )
+    for more in (["--plan"], []):
+        code, out, err = cli("train", "--env", env, *WORDS, "--out", folder, *more)
+        assert (code, out.splitlines().count(f"note: {note}"), err) == (0, 1, "")
+    assert check_environment(env) == note
+    assert check_environment("own_countdown:own/Drawing-v0") is None
+    assert check_environment("CartPole-v1") is None
+    valueshare.train(env, out=tmp_path / "other", **QUICK)
+    assert caplog.messages.count(note) == 1
 
 
 def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:

@@ -119,9 +119,10 @@ def test_agents_without_a_score_in_their_last_evaluation_are_not_the_best(run: R
 
 def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "seen.npy", OBSERVATIONS)
-    run.agent(0).export(tmp_path / "new" / "folder" / "plain.pt")  # as `play` makes that of its video
-    (tmp_path / "new" / "folder" / "plain.pt").rename(tmp_path / "plain.pt")
-    run.agent(4).export(tmp_path / "quantiles.pt2")
+    plain = run.agent(0).export(str(tmp_path / "new" / "folder" / "plain.pt"))  # as `play` makes that of its video
+    assert plain == tmp_path / "new" / "folder" / "plain.pt"
+    plain.rename(tmp_path / "plain.pt")
+    assert run.agent(4).export(tmp_path / "quantiles.pt2") == tmp_path / "quantiles.pt2"
     program = """
 import sys
 sys.modules["valueshare"] = None
@@ -145,7 +146,7 @@ def test_onnx_in_its_runtime(run: Run, tmp_path: Path) -> None:
     for number in (0, 2, 4):  # IB-DQN, RDQ, IB-IQN
         folder = tmp_path / str(number)
         folder.mkdir()
-        run.agent(number).export(folder / "agent.onnx")
+        assert run.agent(number).export(folder / "agent.onnx") == folder / "agent.onnx"
         assert [path.name for path in folder.iterdir()] == ["agent.onnx"]  # weights are not in a second file
         session = runtime.InferenceSession(folder / "agent.onnx")
         for batch in (OBSERVATIONS, OBSERVATIONS[:1]):

@@ -213,12 +213,11 @@ def _plan_lines(
             plan, launcher = prepared.plan, prepared.launcher
             lines = [*about(plan, prepared.resources.workers.value), *[""] * planned, *prepared.lines]
             try:
-                lines.append(f"memory: {prepared.check()}")
+                lines.append(f"memory: {prepared.check().memory}")
                 yield from lines if planned else ()  # else each run prints them when it begins
             except DoesNotFit as error:
                 yield from (*lines, "memory: does not fit")
-                fewer = ", or a smaller `population_agents`" if error.fewer_agents_fit else ""
-                refusal = refusal or InvalidInput(f"{error}{fewer}")
+                refusal = refusal or error
             if cluster is not None and planned:  # else each run prints it when it begins
                 yield from filter(None, [launcher.estimate(plan, None, measure=True)])
             elif timed and cluster is None and (rate or not refusal):

@@ -66,17 +66,26 @@ def as_seed(key: int) -> int:
     return (key ^ key >> 31 ^ key >> 62) & MAX_SEED
 
 
-def check_environment(env_id: str) -> None:
-    """Refuse an environment that fails at once: one of them is reset, and takes each action."""
+def check_environment(env_id: str) -> str | None:
+    """Refuse an environment that fails at once: one of them is reset, and takes each action.
+
+    Returns a note where two resets with one seed give different observations.
+    """
     environments = GymnasiumEnvironments(env_id, 1)
     try:
-        environments.reset([MAX_SEED])
+        first, again = (environments.reset([MAX_SEED]) for _ in range(2))
         for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
             environments.step([action])
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     finally:
         environments.close()
+    if np.array_equal(first, again):
+        return None
+    return (
+        f"{env_id}: reset(seed={MAX_SEED}) gave different observations twice, so results cannot be repeated: call "
+        "super().reset(seed=seed) in its reset, and draw from self.np_random"
+    )
 
 
 class CheckedEnvironment:

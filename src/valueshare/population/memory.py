@@ -46,11 +46,21 @@ GPU_MEMORY = "GPU memory"
 
 
 class DoesNotFit(InvalidInput):
-    """A run needs more memory than is available; its plan is otherwise valid."""
+    """A run needs more memory than is available; its plan is otherwise valid.
 
-    def __init__(self, message: str, *, fewer_agents_fit: bool = True) -> None:
-        super().__init__(message)
-        self.fewer_agents_fit = fewer_agents_fit
+    `problem` and `advice` make the message. Where smaller populations would fit, `population_agents` is their size.
+    """
+
+    def __init__(self, problem: str, advice: str, *, population_agents: int = 0) -> None:
+        super().__init__(f"{problem}; {advice}")
+        self.problem, self.advice, self.population_agents = problem, advice, population_agents
+
+    def advising_smaller_populations(self) -> "DoesNotFit":
+        """The error with `population_agents` as its first advice, if smaller populations would fit."""
+        if not self.population_agents:
+            return self
+        first = f"write `population_agents = {self.population_agents}`, which keeps all settings and seeds"
+        return DoesNotFit(self.problem, f"{first}; otherwise {self.advice}")
 
 
 class MemoryNeed(NamedTuple):
@@ -102,9 +112,8 @@ def estimate(spec: PopulationSpec, network: NetworkFactory | None = None) -> Mem
         if not _is_too_large(error):
             raise
         raise DoesNotFit(
-            f"one agent of {spec.label} needs more memory than can be addressed here: write "
-            "smaller layers (`hidden`), a smaller `batch_size` or a smaller `replay_capacity`",
-            fewer_agents_fit=False,
+            f"one agent of {spec.label} needs more memory than can be addressed here",
+            "write smaller layers (`hidden`), a smaller `batch_size` or a smaller `replay_capacity`",
         ) from error
 
 
@@ -148,7 +157,9 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
     check_replay_device(needs.replay_device, device)
     on_cuda = device.type == "cuda"
     required, free = needs.device_bytes(device), free_bytes(device)
-    _refuse_excess(needs, required, free, GPU_MEMORY if on_cuda else "memory", advice)
+    host, host_free = (needs.host_bytes(), free_bytes(torch.device("cpu"))) if on_cuda else (required, free)
+    population_agents = min(population_agents_advised(required, free), population_agents_advised(host, host_free))
+    _refuse_excess(needs, required, free, GPU_MEMORY if on_cuda else "memory", advice, population_agents)
     available = "available memory is unknown" if free is None else f"{format_bytes(free)} available"
     if not on_cuda:
         agents, used = pluralize(needs.agents, "agent"), format_bytes(needs.used)
@@ -157,7 +168,7 @@ def check(needs: MemoryEstimate, device: torch.device, advice: str | None = None
     only_on_gpu = needs.largest in ("network", "quantiles")
     copied = needs.checkpoint_copy_per_agent > needs.host_per_agent
     needs = needs._replace(largest="checkpoint" if copied else "replay" if only_on_gpu else needs.largest)
-    _refuse_excess(needs, needs.host_bytes(), free_bytes(torch.device("cpu")), "host memory", advice)
+    _refuse_excess(needs, host, host_free, "host memory", advice, population_agents)
     return f"requires {format_bytes(required.total)}; {available}"
 
 
@@ -188,12 +199,27 @@ def free_bytes(device: torch.device) -> int | None:
     return host_memory.free_bytes()
 
 
+def population_agents_advised(required: MemoryNeed, free: int | None) -> int:
+    """A round size of populations that fit, a tenth below the largest, as free memory varies; 1,700 for 1,998."""
+    fit = _agents_that_fit(required, free)
+    if fit < 10:
+        return fit
+    most = fit * 9 // 10
+    unit: int = 10 ** max(0, len(str(most)) - 2)
+    return most // unit * unit
+
+
 def _refuse_excess(
-    needs: MemoryEstimate, required: MemoryNeed, free: int | None, kind: str, advice: str | None
+    needs: MemoryEstimate,
+    required: MemoryNeed,
+    free: int | None,
+    kind: str,
+    advice: str | None,
+    population_agents: int,
 ) -> None:
     if free is None or required.total <= USABLE * free:
         return
-    fit = max(0, int((USABLE * free - required.fixed) // required.per_agent))
+    fit = _agents_that_fit(required, free)
     if advice is None:
         advice = f"{'give fewer seeds,' if fit else 'write'} {ADVICE[needs.largest]}"
     is_beside_used = kind != GPU_MEMORY and needs.used
@@ -201,9 +227,18 @@ def _refuse_excess(
     agents = pluralize(required.agents, "agent")
     raise DoesNotFit(
         f"{agents} {'requires' if required.agents == 1 else 'require'} {format_bytes(required.total)} of {kind}{used}; "
-        f"{format_bytes(free)} available: {'about ' if fit else ''}{fit:,} would fit; {advice}",
-        fewer_agents_fit=fit > 0,
+        f"{format_bytes(free)} available, {1 - USABLE:.0%} of it kept in reserve: "
+        f"{'about ' if fit else ''}{fit:,} would fit",
+        advice,
+        population_agents=population_agents,
     )
+
+
+def _agents_that_fit(required: MemoryNeed, free: int | None) -> int:
+    """The number of agents that fit into free memory; all of them where it is unknown."""
+    if free is None or not required.per_agent:
+        return required.agents
+    return max(0, int((USABLE * free - required.fixed) // required.per_agent))
 
 
 def _is_too_large(error: Exception) -> bool:

@@ -108,11 +108,11 @@ class Policy:
             )
         return one_hot(env, given)
 
-    def export(self, path: str | Path) -> None:
+    def export(self, path: str | Path) -> Path:
         """Write the network from observations [B, ...] to action-values [B, A], to be loaded without valueshare.
 
         NAME.onnx is ONNX, NAME.pt2 is loaded by `torch.export.load`, NAME.pt by `torch.jit.load`. A folder that is not
-        there is made.
+        there is made. Returns the path of the file.
         """
         if not isinstance(path, str | PathLike):
             raise InvalidInput(f"path is given as {type(path).__name__}: write the name of a file, like agent.onnx")
@@ -133,6 +133,7 @@ class Policy:
         except BaseException:
             remove_empty(new_parents)
             raise
+        return path
 
     def _write_network(self, path: Path) -> None:
         env = self.population.env

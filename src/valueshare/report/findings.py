@@ -18,7 +18,7 @@ from valueshare.report.figures.series import game
 from valueshare.report.figures.variants import Variant, baseline_variant
 from valueshare.report.interval import Interval, format_interval, probability_text
 from valueshare.report.swept_settings import find_grids
-from valueshare.text import exact, format_number, shorten_list
+from valueshare.text import exact, format_number, pluralize, shorten_list
 
 HOW_TO_READ = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -29,6 +29,9 @@ HOW_TO_READ = (
         f"{MIN_SEEDS} have no interval."
     ),
 )
+# Why two algorithms cannot be compared, after their names.
+NO_SHARED_EVALUATION = "have no evaluation at the same step of the same environment"
+NO_COMPLETE_RUN = "cannot be compared: no run of one has all evaluations that both have"
 
 
 class Comparison(NamedTuple):
@@ -85,12 +88,15 @@ class Verdict(NamedTuple):
     comparisons: Sequence[Comparison]
     failed_comparisons: Sequence[str] = ()
     requested: bool = False  # by name, not the default ones
+    apart: bool = False  # several algorithms, of which no two share an environment
 
     @property
     def sentences(self) -> list[str]:
         """The result in a few sentences: the largest clear gain, or loss, and how many there are of each."""
         if not self.comparisons:
-            return list(self.failed_comparisons[:3]) or ["There is one algorithm, and nothing to compare it with."]
+            nothing = "No two algorithms have runs on the same environment, so there is nothing to compare."
+            alone = "There is one algorithm, and nothing to compare it with."
+            return list(self.failed_comparisons) or [nothing if self.apart else alone]
         if len(self.comparisons) == 1:
             only = self.comparisons[0]
             return [
@@ -146,26 +152,47 @@ def few_seeds_text(seeds: int, enough: int = FEW_SEEDS) -> str:
 
 def compare_all(data: ReportData, compare: Sequence[str] = ()) -> Verdict:
     """The comparisons of `compare`, or the default ones."""
-    results = [compare_pair(data, pair) for pair in pairs(data, compare)]
+    chosen = pairs(data, compare)
+    results = [(pair, compare_pair(data, pair)) for pair in chosen]
+    failed = dict[str, list[str]]()  # names of pairs, by why they cannot be compared
+    for (x, y), result in results:
+        if isinstance(result, str):
+            failed.setdefault(result, []).append(f"{x.style.label} and {y.style.label}")
     return Verdict(
-        [result for result in results if isinstance(result, Comparison)],
-        [result for result in results if isinstance(result, str)],
+        [result for _, result in results if isinstance(result, Comparison)],
+        [_failed_comparison(names, reason) for reason, names in failed.items()],
         requested=bool(compare),
+        apart=len(data.variants) > 1 and all(len(others) == 1 for others in _with_common_environment(data).values()),
     )
+
+
+def _failed_comparison(names: Sequence[str], reason: str) -> str:
+    """The first pair that cannot be compared for a reason, and how many more there are."""
+    more = len(names) - 1
+    return f"{names[0]} {reason}" + (f"; nor can {pluralize(more, 'more pair')} be compared" if more else "") + "."
 
 
 def pairs(data: ReportData, compare: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
     """The pairs to compare: those of `compare`, like "ib-dqn:4,dqn", or the layer against none.
 
     Without any, every algorithm with the layer is compared with the same without it, and every other with the first
-    that has the same settings in its name, or with the first of all. Where k and another setting were swept, the map
-    compares the values of that setting.
+    that has the same settings in its name, or with the first of all; only of those with runs on one of its
+    environments. Where k and another setting were swept, the map compares the values of that setting.
     """
     if compare:
         return [_pair(data, text) for text in compare]
     mapped = {name for grid in find_grids(data) if grid.settings[0] == "k" for name in grid.algorithms}
-    found = [(v, baseline_variant(v, data.variants) or _first_like(v, data.variants)) for v in data.variants[1:]]
+    found = []
+    for variant, others in _with_common_environment(data).items():
+        if variant != others[0]:
+            found.append((variant, baseline_variant(variant, others) or _first_like(variant, others)))
     return [(x, y) for x, y in found if not (str(x.name.without_settings) in mapped and _same_learner(x, y))]
+
+
+def _with_common_environment(data: ReportData) -> dict[Variant, list[Variant]]:
+    """The variants, itself included, that have runs on an environment of each."""
+    envs = {variant: set(variant.rows(data.main)["env"].unique()) for variant in data.variants}
+    return {variant: [other for other in envs if envs[variant] & envs[other]] for variant in envs}
 
 
 def _first_like(variant: Variant, variants: Sequence[Variant]) -> Variant:
@@ -180,20 +207,20 @@ def _same_learner(x: Variant, y: Variant) -> bool:
 
 
 def compare_pair(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
-    """One comparison, or a sentence on why there is none."""
+    """One comparison, or why there is none: what follows the names of both in a sentence."""
     x, y = pair
-    names, selections = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
+    selections = x.selection(), y.selection()
     column, table = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
     rows, cut = shared_evaluations(table, *selections, column)
     if rows.is_empty():
-        return f"{names} have no evaluation at the same step of the same environment."
+        return NO_SHARED_EVALUATION
     runs, notes = run_auc(rows, column)
     options: dict[str, Any] = {"column": column, "resamples": data.resamples}
     try:
         chance, more = probability_of_improvement(runs, *selections, **options)
         envs, _ = game_differences(runs, *selections, **options)
     except InvalidInput:
-        return f"{names} cannot be compared: no run of one has all evaluations that both have."
+        return NO_COMPLETE_RUN
     seeds = pl.min_horizontal("runs_x", "runs_y")
     envs = envs.with_columns(pl.when(seeds >= MIN_SEEDS).then(pl.col(name)).alias(name) for name in CI95)
     few = envs.filter(seeds >= MIN_SEEDS).is_empty()

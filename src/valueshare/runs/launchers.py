@@ -94,12 +94,19 @@ class ProgressHooks(NamedTuple):
     should_stop: Callable[[], bool] = lambda: False
 
 
+class Checked(NamedTuple):
+    """What the check of a plan found, if it can run."""
+
+    memory: str  # one line on the memory needed
+    notes: Sequence[str] = ()  # on its environments
+
+
 class Launcher(ABC):
     """Runs populations; methods that return None here may be left out."""
 
     @abstractmethod
-    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
-        """Refuse what cannot run; return one line on the memory needed."""
+    def check(self, plan: Plan, execution: ExecutionOptions) -> Checked:
+        """Refuse what cannot run."""
 
     @abstractmethod
     def split(self, plan: Plan) -> Plan:
@@ -138,7 +145,10 @@ def check_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Mem
             check_evaluation(spec.settings, spec.env_spec)
             kinds[kind] = memory.estimate(spec, execution.network)
         needs[name] = kinds[kind]._replace(agents=spec.agents.height)
-    for env, backend in plan.backends.items():
-        if BACKENDS[backend].is_third_party:
-            check_environment(env)
     return needs
+
+
+def try_environments(plan: Plan) -> list[str]:
+    """Refuse third-party environments that fail at once; return notes on those whose results cannot be repeated."""
+    third_party = [env for env, backend in plan.backends.items() if BACKENDS[backend].is_third_party]
+    return [note for note in map(check_environment, third_party) if note is not None]

@@ -465,10 +465,27 @@ def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> 
     other = run_folder(tmp_path / "b", steps=10, batch_size=64, first_seed=2)
     (note,) = read_results([one, other]).notes
     assert note.startswith(f"{other} was trained with other settings on CartPole-v1 than {one} ")
-    assert "(batch_size is 64, not 32)" in note
+    assert "(--batch-size is 64 instead of 32)" in note
     # A setting that the older of two did not have yet was at its default.
     later = run_folder(tmp_path / "c", steps=10, batch_size=32, kappa=1.0, first_seed=4)
     assert not read_results([one, later]).notes
+
+
+def test_other_settings_are_options_and_words(tmp_path: Path) -> None:
+    """As a user writes them, and null and true in words; of more than three, the rest are counted."""
+    given: dict[str, Any] = {"batch_size": 32, "delayed_actor": False, "hidden": [64, 64], "kappa": 1.0}
+    other: dict[str, Any] = {"batch_size": 64, "delayed_actor": True, "hidden": [32], "kappa": 2.0}
+    given |= {"step_size_schedule": "linear", "step_size_steps": 50_000}
+    other |= {"step_size_schedule": "linear", "step_size_steps": 50_000}
+    one = run_folder(tmp_path / "a", steps=10, **given)
+    (note,) = read_results([one, run_folder(tmp_path / "b", steps=10, first_seed=2, **other)]).notes
+    assert (
+        "(--batch-size is 64 instead of 32, --delayed-actor is on instead of off, --hidden is 32 instead of 64 64 "
+        "and 1 more)"
+    ) in note
+    more = run_folder(tmp_path / "c", steps=10, first_seed=4, **(given | {"step_size_steps": None}))
+    (note,) = read_results([one, more]).notes
+    assert "(--step-size-steps is not set instead of 50000)" in note
 
 
 def learners(*folders: Path) -> list[str]:
@@ -485,7 +502,7 @@ def test_agents_that_learned_with_other_settings_are_not_pooled(tmp_path: Path) 
     assert learners(one, other) == ["ib-dqn run=a", "ib-dqn run=b"]
     assert learners(one, other, more) == ["ib-dqn run=a+c", "ib-dqn run=b"]
     (note,) = read_results([one, other]).notes
-    assert note.endswith("(batch_size is 64, not 32): they are separate groups")
+    assert note.endswith("(--batch-size is 64 instead of 32): they are separate groups")
     winners = with_runs_apart(read_results([one, other, more]).table, read_results([one, other, more]).sources)
     assert winners.group_by("algorithm").agg(pl.col("seed").n_unique()).sort("algorithm").rows() == [
         ("ib-dqn run=a+c", 4),
@@ -519,7 +536,7 @@ def test_two_protocols_are_not_mixed(tmp_path: Path) -> None:
     other = run_folder(tmp_path / "d", env="Freeway", first_seed=4, atari_protocol="nature-2015")
     line = refused(one, same, other)
     assert line.startswith(f"{other} has another Atari protocol than {one} (")
-    assert '"nature-2015"' in line
+    assert "(nature-2015 instead of machado-2018)" in line
 
 
 def test_pickles_and_other_archives(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # with libraries
     assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
-    said = launcher.check(plan, ExecutionOptions())
+    said = launcher.check(plan, ExecutionOptions()).memory
     assert said.startswith(f"requires {format_bytes(2 * one)} for 2 populations at once (600.0 MB per process); ")
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
     with pytest.raises(InvalidInput, match=r"`workers = 2`: .* are free; write fewer"):

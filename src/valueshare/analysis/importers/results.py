@@ -1,6 +1,5 @@
 """Results as one tidy table: this package's run folders, and other libraries' files."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,12 +174,14 @@ def _check_settings(sources: Sequence[Source], table: pl.DataFrame) -> list[str]
                 path, known = first.setdefault(PROTOCOL, (source.path, protocol))
                 if protocol != known:
                     raise InvalidInput(
-                        f"{source.path} has another Atari protocol than {path} ({_differs(protocol, known)}): give "
+                        f"{source.path} has another Atari protocol than {path} ({_differences(protocol, known)}): give "
                         "results of one protocol"
                     )
             path, known = first.setdefault(env, (source.path, settings))
             if changed := _changed(settings, known):
-                differences = _differs(*({name: each[name] for name in changed} for each in (settings, known)))
+                differences = _differences(
+                    *({_option(name): each[name] for name in changed} for each in (settings, known))
+                )
                 separate = repeated or (mixed and bool(_changed(_of_learning(settings), _of_learning(known))))
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} ({differences}): "
@@ -226,12 +227,27 @@ def _of_learning(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in kept or name not in NOT_OF_LEARNING}
 
 
-def _differs(one: Any, other: Any) -> str:
+def _option(name: str) -> str:
+    """The option of a setting, as the command line has it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _differences(one: Any, other: Any) -> str:
     if isinstance(one, dict) and isinstance(other, dict):
         names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
-        differences = [f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}" for name in names]
-        return ", ".join([*differences[:3], *["..."] * (len(differences) > 3)])
-    return f"{json.dumps(one)}, not {json.dumps(other)}"
+        differences = [
+            f"{name} is {_in_words(one.get(name))} instead of {_in_words(other.get(name))}" for name in names
+        ]
+        more = len(differences) - 3
+        return ", ".join(differences[:3]) + (f" and {more} more" if more > 0 else "")
+    return f"{_in_words(one)} instead of {_in_words(other)}"
+
+
+def _in_words(value: Any) -> str:
+    """A value of a setting as a user writes it: null is not set, true is on."""
+    if value is None or isinstance(value, bool):
+        return "not set" if value is None else "on" if value else "off"
+    return " ".join(map(_in_words, value)) if isinstance(value, list) else str(value)
 
 
 def repeats(table: pl.DataFrame, *within: str) -> pl.DataFrame:

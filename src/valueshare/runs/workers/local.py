@@ -20,7 +20,15 @@ from valueshare.population.devices import checked_device
 from valueshare.population.network_check import check_network
 from valueshare.records import read_progress
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
+from valueshare.runs.launchers import (
+    Checked,
+    ExecutionOptions,
+    Launcher,
+    Outcome,
+    ProgressHooks,
+    check_needs,
+    try_environments,
+)
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balance, estimated_cost, longest_first
@@ -49,15 +57,15 @@ class LocalLauncher(Launcher):
         self._most_agents = options.population_agents
         self._memory = ""  # the line that `check` returned
 
-    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
+    def check(self, plan: Plan, execution: ExecutionOptions) -> Checked:
         device = checked_device(plan.device)
-        needs = check_needs(plan, execution)
+        needs, notes = check_needs(plan, execution), try_environments(plan)
         largest_first = sorted(needs.values(), key=lambda need: -need.device_bytes(device).total)
         self._memory, *_ = [memory.check(need, device) for need in largest_first]
         if execution.network is not None:
             for spec in plan.populations.values():
                 check_network(spec, execution.network)
-        return self._memory
+        return Checked(self._memory, notes)
 
     def split(self, plan: Plan) -> Plan:
         return split(plan, self._most_agents)
@@ -85,7 +93,7 @@ class ProcessLauncher(Launcher):
     def __init__(self, options: LauncherOptions) -> None:
         self._workers, self._most_agents = options.workers, options.population_agents
 
-    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
+    def check(self, plan: Plan, execution: ExecutionOptions) -> Checked:
         """The memory is that of the largest populations together, each in its own process."""
         option = f"`workers = {self._workers}`"
         if plan.network is not None:
@@ -102,7 +110,7 @@ class ProcessLauncher(Launcher):
                 "`device = 'cpu'`"
             )
         _check_environments(plan)
-        needs = check_needs(plan, execution)
+        needs, notes = check_needs(plan, execution), try_environments(plan)
         for need in needs.values():
             memory.check(need, device)
         largest = sorted(memory.process_bytes(need, device) for need in needs.values())[-self._workers :]
@@ -110,12 +118,14 @@ class ProcessLauncher(Launcher):
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
                 f"{option}: populations side by side need {format_bytes(wanted)} of memory and {format_bytes(free)} "
-                "are free; write fewer, or a smaller `population_agents` or `replay_capacity`"
+                "are free",
+                "write fewer, or a smaller `population_agents` or `replay_capacity`",
             )
         shown_free = "unknown" if free is None else format_bytes(free)
         count = pluralize(len(largest), "population") + (" at once" if len(largest) > 1 else "")
         per_process = format_bytes(memory.PROCESS_BYTES)
-        return f"requires {format_bytes(wanted)} for {count} ({per_process} per process); {shown_free} available"
+        required = f"requires {format_bytes(wanted)} for {count} ({per_process} per process)"
+        return Checked(f"{required}; {shown_free} available", notes)
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""

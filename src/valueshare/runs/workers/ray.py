@@ -21,7 +21,15 @@ from valueshare.population.devices import check_replay_device
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import read_progress
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.launchers import ExecutionOptions, Launcher, Outcome, ProgressHooks, check_needs
+from valueshare.runs.launchers import (
+    Checked,
+    ExecutionOptions,
+    Launcher,
+    Outcome,
+    ProgressHooks,
+    check_needs,
+    try_environments,
+)
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
@@ -54,7 +62,7 @@ class RayLauncher(Launcher):
     def has_gpus(self) -> bool:
         return any(node.gpus for node in self._nodes)
 
-    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
+    def check(self, plan: Plan, execution: ExecutionOptions) -> Checked:
         """The memory is that of one population."""
         if plan.network is not None:
             raise InvalidInput("a custom network trains in this process only: write `launcher = 'local'`")
@@ -66,18 +74,21 @@ class RayLauncher(Launcher):
         able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
         wanted = {name: memory.process_bytes(need, device) for name, need in check_needs(plan, execution).items()}
+        notes = try_environments(plan)
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {format_bytes(wanted[name])} of memory and no node has more than "
-                f"{format_bytes(int(most))}: write a smaller `population_agents` or `replay_capacity`"
+                f"{format_bytes(int(most))}",
+                "write a smaller `population_agents` or `replay_capacity`",
             )
         self._host_bytes = wanted
         slots = sum(slot.count_on(node) for node in able)
         gpus = f" and {slot.gpus:g} GPU{'' if slot.gpus == 1 else 's'}" if slot.gpus else ""
-        return (
+        return Checked(
             f"at most {format_bytes(wanted[name])} for a population; room for {slots} at once on "
-            f"{pluralize(len(able), 'node')}, with {pluralize(slot.cpus, 'CPU')}{gpus} each"
+            f"{pluralize(len(able), 'node')}, with {pluralize(slot.cpus, 'CPU')}{gpus} each",
+            notes,
         )
 
     def split(self, plan: Plan) -> Plan:
