@@ -39,9 +39,9 @@ class Speedup(NamedTuple):
     per_agent_step: float
 
 
-# From docs/speed.md. CPU, a process with one thread: a step of 4 LunarLander agents took 0.97 ms and compiled 0.38, of 32
-# agents 2.60 and 1.69 ms. A run of 1,300 steps of 4 agents took 40 s longer if it was compiled with an empty cache, and
-# 9 s longer with a filled one (PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
+# From docs/speed.md. CPU, a process with one thread: a step of 4 LunarLander agents took 0.97 ms and compiled 0.38, of
+# 32 agents 2.60 and 1.69 ms. A run of 1,300 steps of 4 agents took 40 s longer if it was compiled with an empty cache,
+# and 9 s longer with a filled one (PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
 # of 2,040 agents 11.10 and 4.67 ms; an update of 16 Atari agents was compiled in 31 to 43 s.
 SPEEDUPS = {"cpu": Speedup(40.0, 0.55e-3, 0.011e-3), "cuda": Speedup(40.0, 0.55e-3, 2.9e-6)}
 # A worker process is assumed to take 5 s to start; two save 0.05 ms per agent-step (6,587 and 9,811 per second).

@@ -294,7 +294,9 @@ def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:
         pytest.param("LateStepQuits", f"{QUIT}step", marks=pytest.mark.slow),
     ],
 )
-def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, tmp_path: Path, cli: Cli) -> None:
+def test_what_fails_later_leaves_a_run_that_can_go_on(
+    kind: str, message: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env, folder = f"own_countdown:own/{kind}-v0", tmp_path / "run"
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
@@ -307,7 +309,7 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, t
     with pytest.raises(EnvironmentFailed) as caught:
         valueshare.resume(folder, progress=False)
     assert type(caught.value.__cause__).__name__ in message
-    gymnasium.registry[f"own/{kind}-v0"].kwargs["fails_in"] = ""  # mended
+    monkeypatch.setitem(gymnasium.registry[f"own/{kind}-v0"].kwargs, "fails_in", "")  # fixed
     assert cli("resume", folder)[0] == 0
     assert valueshare.open_run(folder).finished
 
