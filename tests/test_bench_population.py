@@ -140,7 +140,7 @@ def test_more_agents_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2 * 10**9)
     with pytest.raises(InvalidInput, match="would fit; write fewer agents") as caught:
         measure(10**15, small(), env="CartPole-v1")
-    fit = int(str(caught.value).split("available: about ")[1].split(" would")[0].replace(",", ""))
+    fit = int(str(caught.value).split("in reserve: about ")[1].split(" would")[0].replace(",", ""))
     preset, cpu = small(), torch.device("cpu")
     _check_memory(fit, preset, "CartPole-v1", cpu)
     with pytest.raises(InvalidInput, match=f": about {fit:,} would fit"):

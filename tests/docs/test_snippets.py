@@ -72,6 +72,7 @@ OUTPUT = {
     "docs/clusters.md": ("expected: ", "126 populations "),
     "docs/play.md": ("episode 1: ",),
     "docs/quickstart.md": ("CartPole-v1 ib-dqn k=0: ",),
+    "docs/run-folders.md": ("valueshare: stopped at step ",),
     "docs/settings.md": ("resources: ",),
     "docs/statistics.md": ("dqn k=0 lacks ",),
     "docs/training.md": ("CartPole-v1 ib-dqn k=0: ",),

@@ -46,14 +46,14 @@ BAD = {
     ),
     "a network too large": (
         ["--hidden", "1000000", "1000000"],
-        "available: 0 would fit; write smaller layers (--hidden) or a smaller --batch-size",
+        "in reserve: 0 would fit; write smaller layers (--hidden) or a smaller --batch-size",
     ),
     "a batch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
         [
             *("--algorithm", "iqn", "--hidden", "1000000", "8"),
             *("--batch-size", "9" * 12, "--replay-capacity", "9" * 12),
         ],
-        "one agent of CartPole-v1 needs more memory than can be addressed here: write smaller",
+        "one agent of CartPole-v1 needs more memory than can be addressed here; write smaller",
     ),
     "steps below zero": (["--steps", "-5"], ": --steps -5: write a number >= 1"),
     "k below zero": (["--k", "0", "-1"], "--k -1: write a finite number >= 0"),
