@@ -106,22 +106,29 @@ def device_name(device: torch.device) -> str:
 
 def timed(row: Row, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Milliseconds a step, seconds of compiling and capturing, and the most memory in use."""
+    with patch.object(operators, "available", operators.available if row.kernels else lambda weight: False):
+        return measured(lambda: step_of(row, options, device), options.kernels, device)
+
+
+def measured(
+    make: Callable[[], tuple[GraphedStep, State]], kernels: int | None, device: torch.device
+) -> dict[str, Any]:
+    """The same of the step that `make` returns, whose slowest `kernels` are printed."""
     cuda = device.type == "cuda"
     torch.compiler.reset()
     if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    step, state = step_of(row, options, device)
-    with patch.object(operators, "available", operators.available if row.kernels else lambda weight: False):
-        began = time.perf_counter()
-        if cuda:
-            capture_all([step], device)
-        else:
-            step()
-        seconds = time.perf_counter() - began
-        ms = milliseconds(step, device)
-        if options.kernels and cuda:
-            print_kernels(step, ms, options.kernels)
+    step, state = make()
+    began = time.perf_counter()
+    if cuda:
+        capture_all([step], device)
+    else:
+        step()
+    seconds = time.perf_counter() - began
+    ms = milliseconds(step, device)
+    if kernels and cuda:
+        print_kernels(step, ms, kernels)
     diverged = int((state.diverged_at >= 0).sum())
     return {
         "ms": round(ms, 4),

@@ -10,19 +10,19 @@ on one observation each, or on five. Without an installed valueshare, put src/ o
 
 import argparse
 import json
-import time
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from gpu_atari import device_name, milliseconds, print_kernels
+from gpu_atari import device_name, measured
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.nn import operators
 from valueshare.population.act import act
 from valueshare.population.agents import agent_table
 from valueshare.population.devices import training_on
-from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
+from valueshare.population.execution.cuda_graphs import GraphedStep
 from valueshare.population.learn import learn
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, initial_state, make_population
@@ -46,30 +46,8 @@ def main() -> None:
     available = (lambda weight: False) if options.without_kernels else operators.available
     with training_on(device, tf32=True), patch.object(operators, "available", available):
         for name in options.rows:
-            print(json.dumps({"row": name, **timed(ROWS[name], options, device)}), flush=True)
-
-
-def timed(observations: int, options: argparse.Namespace, device: torch.device) -> dict[str, float]:
-    """Milliseconds per step, seconds of compiling and capturing, and the most memory in use."""
-    cuda = device.type == "cuda"
-    torch.compiler.reset()
-    if cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    step, state = step_of(observations, options, device)
-    began = time.perf_counter()
-    if cuda:
-        capture_all([step], device)
-    else:
-        step()
-    seconds = time.perf_counter() - began
-    ms = milliseconds(step, device)
-    if options.kernels and cuda:
-        print_kernels(step, ms, options.kernels)
-    peak = torch.cuda.max_memory_allocated(device) / 1e9 if cuda else 0.0
-    diverged = int((state.diverged_at >= 0).sum())
-    assert diverged == 0, f"{diverged} agents diverged"
-    return {"ms": round(ms, 4), "compile_s": round(seconds, 1), "peak_gb": round(peak, 2)}
+            result = measured(partial(step_of, ROWS[name], options, device), options.kernels, device)
+            print(json.dumps({"row": name, **result}), flush=True)
 
 
 def step_of(observations: int, options: argparse.Namespace, device: torch.device) -> tuple[GraphedStep, State]:

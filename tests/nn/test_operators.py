@@ -208,7 +208,7 @@ def test_networks_of_two_layers_on_a_gpu(rows: int, inputs: int, features: int, 
     on_gpu = [value.cuda() for value in tensors]
     layers = [value.requires_grad_() for value in on_gpu[1:]]
     with training_on(torch.device("cuda"), tf32=True):
-        first = operators.LayerInput(on_gpu[0], layers[0], layers[1])
+        first = operators.UncomputedFeatures(on_gpu[0], layers[0], layers[1])
         found = operators.mlp(first, (layers[2], layers[3]), (layers[4], layers[5]))
         with torch.no_grad():
             acting = operators.mlp(first, (layers[2], layers[3]), (layers[4], layers[5]))

@@ -103,7 +103,7 @@ class CompiledEnvironments(Environments):
             self._pool = None
 
     def _drop_step(self) -> list[Future[None]]:
-        """Let a step that was sent end in all threads, and forget its result."""
+        """Let a step that was sent end in all threads, and discard its result."""
         futures, self._futures, self._result = self._futures, [], None
         wait(futures)
         return futures

@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.nn import operators
 from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
-from valueshare.nn.operators import LayerInput
+from valueshare.nn.operators import UncomputedFeatures
 from valueshare.nn.stacking import Linear, stackable
 from valueshare.nn.torsos import FlattenMatrix, NetworkShape, ObservationScale, torso
 
@@ -39,9 +39,9 @@ class Stream(nn.Module):
         self.hidden = Linear(features, hidden)
         self.output = Linear(hidden, outputs)
 
-    def forward(self, features: Tensor | LayerInput) -> Tensor:
+    def forward(self, features: Tensor | UncomputedFeatures) -> Tensor:
         hidden, output = self.hidden, self.output
-        if isinstance(features, LayerInput):
+        if isinstance(features, UncomputedFeatures):
             flat = features._replace(x=features.x.flatten(1, -2))
             rows = operators.mlp(flat, (hidden.weight, hidden.bias), (output.weight, output.bias))
             return rows if features.x.ndim == 3 else rows.reshape(*features.x.shape[:-1], -1)
@@ -65,7 +65,7 @@ class PlainHead(nn.Module):
         self.stream = Stream(features, hidden, actions)
         self.expansion = MeanExpansion(k)
 
-    def forward(self, features: Tensor | LayerInput) -> Tensor:
+    def forward(self, features: Tensor | UncomputedFeatures) -> Tensor:
         q: Tensor = self.expansion(self.stream(features))
         return q
 
@@ -82,7 +82,7 @@ class DuelingHead(nn.Module):
         self.baseline = Stream(features, hidden, 1)
         self.residual = Stream(features, hidden, actions)
 
-    def forward(self, features: Tensor | LayerInput) -> Tensor:
+    def forward(self, features: Tensor | UncomputedFeatures) -> Tensor:
         x = self.residual(features)
         q: Tensor = self.baseline(features) + (x - x.mean(-1, keepdim=True))
         return q
@@ -100,7 +100,7 @@ class BaselineResidualHead(nn.Module):
         self.baseline = Stream(features, hidden, 1)
         self.residual = Stream(features, hidden, actions)
 
-    def forward(self, features: Tensor | LayerInput) -> Tensor:
+    def forward(self, features: Tensor | UncomputedFeatures) -> Tensor:
         return torch.cat([self.residual(features), self.baseline(features)], -1)
 
 
@@ -167,7 +167,7 @@ class VectorNetwork(nn.Sequential):
             return outputs
         for layer in list(self[0].children())[:-2]:
             observation = layer(observation)
-        values: Tensor = self[1](LayerInput(observation, first.weight, first.bias))
+        values: Tensor = self[1](UncomputedFeatures(observation, first.weight, first.bias))
         return values
 
     def _first_layer(self) -> Linear | None:

@@ -28,8 +28,8 @@ MAX_MLP_UNITS = 512
 MIN_MLP_AGENTS = 128  # one program of its kernels reads all weights of an agent: fewer leave a GPU idle
 
 
-class LayerInput(NamedTuple):
-    """A linear layer with a ReLU that is still to be computed: relu(x · weightᵀ + bias)."""
+class UncomputedFeatures(NamedTuple):
+    """Features that the next kernel computes itself: relu(x · weightᵀ + bias)."""
 
     x: Tensor  # [P, ..., in]
     weight: Tensor  # [P, out, in]
@@ -108,7 +108,7 @@ def stream(x: Tensor, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tenso
     return found
 
 
-def mlp(first: LayerInput, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> Tensor:
+def mlp(first: UncomputedFeatures, hidden: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> Tensor:
     """Two linear layers with a ReLU after each, and a linear layer; the inputs have no gradient.
 
     Shapes: x [P, rows, in], [P, H, F], [P, H], [P, out, H], [P, out] -> [P, rows, out].

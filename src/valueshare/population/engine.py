@@ -41,7 +41,7 @@ THREADS_PER_GROUP = 4  # fewest threads that step the emulators of a group
 # Numbers of groups in a trial, and the fewest threads per group. Sixteen were slower: their kernels delay each other.
 TRIED_GROUPS = (2, 4, 8)
 TRIED_THREADS_PER_GROUP = 2
-TRIED_UPDATE_INTERVAL = 32  # steps, at most: of a trial, some 200 updates are the shortest part that is timed
+TRIED_UPDATE_INTERVAL = 32  # most steps between updates: a trial times whole updates, and would take minutes
 # Steps from which a run has a trial. At 1 ms per step they take 2.8 hours. A trial, with the compilation of all groups,
 # takes up to 40 s on an H200: it pays if the fastest number is 0.4 % faster than the rule's.
 TRIAL_STEPS = 10_000_000

@@ -107,7 +107,7 @@ def _gradient_of_hidden(
     TILE_R: tl.constexpr,
     TILE_H: tl.constexpr,
 ):
-    """Before their ReLU, and of the biases before it and the weights after it, for a tile of hidden units."""
+    """The gradients of the hidden units before their ReLU, of bias2 and of weight3, for a tile of hidden units."""
     agent = tl.program_id(1).to(tl.int64)
     a, h = tl.arange(0, A), tl.program_id(0) * TILE_H + tl.arange(0, TILE_H)
     w3 = _load(weight3 + agent * OUTPUTS * H, a, h, OUTPUTS, H, H)
@@ -142,7 +142,7 @@ def _gradient_of_features(
     TILE_F: tl.constexpr,
     TILE_H: tl.constexpr,
 ):
-    """Never written, but for the weights and biases of their layer, for a tile of features."""
+    """The gradients of weight1 and bias1, for a tile of features; that of the features is not written."""
     agent = tl.program_id(1).to(tl.int64)
     r, i = tl.arange(0, TILE_R), tl.arange(0, I)
     f = tl.program_id(0) * TILE_F + tl.arange(0, TILE_F)

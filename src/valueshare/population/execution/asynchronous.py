@@ -17,7 +17,7 @@ from valueshare.population.loop import OnStep
 from valueshare.replay.transitions import SAMPLING_LAG
 
 AHEAD = 8  # most steps that are launched ahead of the environments
-AHEAD_PAUSE = 0.0005  # seconds between looks how far they are; AHEAD steps take many times as long
+AHEAD_PAUSE = 0.0005  # seconds between polls of their progress; AHEAD steps take far longer
 assert AHEAD < SAMPLING_LAG, "an update samples as of its step, at most SAMPLING_LAG steps ago"
 
 
